@@ -1,0 +1,1 @@
+"""Experiments, fabric, NIC drivers, packets, reports and the `mrc` command."""

@@ -1,0 +1,1 @@
+"""The lab: inventory, boards, instruments, flashing, campaigns."""

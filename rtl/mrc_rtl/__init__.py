@@ -1,0 +1,1 @@
+"""The gateware of the testbed, its header layouts and its register map."""
