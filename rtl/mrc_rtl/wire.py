@@ -391,7 +391,7 @@ ICRC_POLYNOMIAL_REFLECTED = 0xEDB88320
 ICRC_INITIAL = 0xFFFFFFFF
 ICRC_FINAL_XOR = 0xFFFFFFFF
 ICRC_MASKED_PREFIX = b"\xff" * 8
-"""Eight bytes of ones that stand for the InfiniBand LRH at the start of the ICRC's input (protocol.md 1.18)."""
+"""Eight bytes of ones that stand for the InfiniBand LRH at the start of the ICRC (protocol.md 1.18)."""
 
 SRH_ROUTING_TYPE = 4
 
