@@ -1,0 +1,387 @@
+"""Records that travel between the blocks of the engine, and the numbers of counters and trace kinds.
+
+A packet is parsed once into a record; nobody parses it again downstream. ``body`` is always the big-endian
+integer of the headers behind BTH, first byte in the most significant bits: use the layouts of
+:mod:`mrc_rtl.layouts` on slices of it.
+"""
+
+from enum import IntEnum
+
+from amaranth.lib import data
+
+from .config import NicConfig
+
+__all__ = [
+    "BODY_BITS",
+    "DATA_BODY_BITS",
+    "GlobalCounter",
+    "PORT_COUNTERS",
+    "PortCounter",
+    "TraceKind",
+    "Trimmed",
+    "completion_record",
+    "control_request",
+    "counter_event",
+    "feedback_record",
+    "nack_trigger",
+    "place_command",
+    "placed_record",
+    "qp_error",
+    "receive_record",
+    "received_report",
+    "region_request",
+    "settings",
+    "stash_record",
+    "trace_record",
+    "transmit_descriptor",
+    "transmit_plan",
+]
+
+#: Longest header stack behind BTH: SETH and CC_STATE, 36 bytes.
+BODY_BITS = 288
+
+#: METH, TSETH, RETH and ImmDt of a write, 28 bytes.
+DATA_BODY_BITS = 224
+
+
+class Trimmed(IntEnum):
+    """How a frame arrived, from the DSCP of its outermost IPv6 header."""
+
+    NO = 0
+    FABRIC = 1
+    LAST_HOP = 2
+
+
+class PortCounter(IntEnum):
+    """Outcomes of received frames, one per frame and port, then what a port sent.
+
+    Frames received equal the sum of all outcomes from ACCEPTED to TRIM_IGNORED (rule 8 of the design).
+    """
+
+    RX_FRAMES = 0
+    ACCEPTED = 1
+    DUPLICATE = 2
+    CONTROL = 3  # SACK, NACK, transport ACK handed to the requester
+    TRIMMED_ANSWERED = 4
+    DROP_FRAME_ERROR = 5  # the MAC marked it, or it is shorter than an Ethernet header
+    DROP_ETHERTYPE = 6  # VLAN, ARP and all else but IPv6
+    DROP_IPV4 = 7
+    DROP_NOT_MRC = 8  # IPv6, but no UDP to an accepted port, extension headers, bad version
+    DROP_ADDRESS = 9  # inner or outer destination is not this port's
+    DROP_TRUNCATED = 10  # shorter than its headers say, without a trimmed DSCP
+    DROP_LENGTH = 11  # lengths contradict each other, or the payload exceeds the MTU
+    DROP_ICRC = 12
+    DROP_OPCODE = 13
+    DROP_NO_PKT_BUFFER = 14
+    DROP_QP = 15  # no such QP, or not in a receiving state
+    DROP_PEER = 16
+    DROP_PKEY = 17
+    DROP_WINDOW = 18
+    DROP_ACCESS = 19  # region, key, rights, bounds
+    DROP_FEEDBACK = 20  # feedback for a PSN never sent, or that contradicts the record
+    TRIM_IGNORED = 21  # trimmed, but not a write, or too short
+    TX_FRAMES = 24
+    TX_DATA = 25
+    TX_RETRANSMISSIONS = 26
+    TX_CONTROL = 27
+
+
+#: Counters of one port; counter index = port x PORT_COUNTERS + PortCounter.
+PORT_COUNTERS = 32
+
+
+class GlobalCounter(IntEnum):
+    """Counters of the whole engine; counter index = planes x PORT_COUNTERS + GlobalCounter."""
+
+    SACK_SENT = 0
+    NACK_SENT = 1
+    ACK_SENT = 2
+    NAK_SENT = 3
+    SACK_RECEIVED = 4
+    NACK_RECEIVED = 5
+    ACK_RECEIVED = 6
+    FEEDBACK_IGNORED = 7
+    TIMEOUTS = 8
+    RETRANSMIT_QUEUE_FULL = 9
+    SACK_TRIGGERS_DROPPED = 10
+    COMPLETIONS = 11
+    COMPLETION_OVERRUN = 12
+    EVENTS_DROPPED = 13
+    READ_ERRORS = 14
+    WRITE_ERRORS = 15
+
+
+class TraceKind(IntEnum):
+    """Kinds of trace records."""
+
+    BIND = 1
+    ADMIT = 2
+    PLACE = 3
+    MERGE = 4
+    LOSS = 5
+    EV_CHANGE = 6
+    TIMER = 7
+
+
+def receive_record(config: NicConfig) -> data.StructLayout:
+    """A received frame after its plane's parser: good FCS and ICRC, addressed to this NIC, complete.
+
+    ``source`` is the inner source address as big-endian integer; ``length`` the payload in bytes without pad
+    and ICRC; ``buffer_start`` the beat of the plane's packet buffer that holds the first payload byte in lane
+    0; ``received_at`` the low 16 bits of the tick counter when the frame ended.
+    """
+    return data.StructLayout(
+        {
+            "opcode": 8,
+            "psn": 24,
+            "destination_qpn": 24,
+            "partition_key": 16,
+            "ack_request": 1,
+            "retransmission": 1,
+            "timestamped": 1,
+            "source": 128,
+            "body": BODY_BITS,
+            "ev": 32,
+            "marked": 1,
+            "trimmed": 2,
+            "length": 13,
+            "buffer_start": buffer_address_bits(config),
+            "received_at": 16,
+        }
+    )
+
+
+def buffer_address_bits(config: NicConfig) -> int:
+    """Bits that address a beat of one plane's packet buffer."""
+    return (config.receive_buffer_bytes // config.data_bytes - 1).bit_length()
+
+
+def plane_bits(config: NicConfig) -> int:
+    """Bits of a plane number (at least one)."""
+    return max(1, (config.planes - 1).bit_length())
+
+
+def _trigger_fields(config: NicConfig) -> dict[str, int]:
+    """What a SACK needs of the packet that triggered it."""
+    return {
+        "qp": config.qp_bits,
+        "psn": 24,
+        "plane": plane_bits(config),
+        "ev": 32,
+        "timestamp": 16,
+        "timestamped": 1,
+        "received_at": 16,
+        "marked": 1,
+        "retransmission": 1,
+        "ack_request": 1,
+    }
+
+
+def place_command(config: NicConfig) -> data.StructLayout:
+    """An admitted packet on its way to memory. ``bus_address`` is the AXI address of its first byte."""
+    return data.StructLayout(
+        {
+            **_trigger_fields(config),
+            "length": 13,
+            "last": 1,
+            "bus_address": config.address_width,
+            "buffer_start": buffer_address_bits(config),
+        }
+    )
+
+
+def placed_record(config: NicConfig) -> data.StructLayout:
+    """A packet all of whose memory writes were answered. ``error``: one of them with an error."""
+    return data.StructLayout({**_trigger_fields(config), "length": 13, "last": 1, "error": 1})
+
+
+def received_report(config: NicConfig) -> data.StructLayout:
+    """A packet that may trigger a SACK: placed now, or a duplicate.
+
+    ``below`` marks a duplicate below ePSN, which is answered by a transport ACK as well; ``advanced`` that
+    the cumulative PSN moved over the end of a message.
+    """
+    return data.StructLayout(
+        {**_trigger_fields(config), "length": 13, "duplicate": 1, "below": 1, "advanced": 1}
+    )
+
+
+def nack_trigger(config: NicConfig) -> data.StructLayout:
+    """A NACK (``nak`` 0, ``code`` a NackReason) or a transport NAK (``nak`` 1, ``code`` the syndrome)."""
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "psn": 24,
+            "plane": plane_bits(config),
+            "ev": 32,
+            "timestamp": 16,
+            "timestamped": 1,
+            "received_at": 16,
+            "nak": 1,
+            "code": 8,
+        }
+    )
+
+
+def stash_record(config: NicConfig) -> data.StructLayout:
+    """The immediate of a claimed *_IMM packet. ``length`` is the message's length (RETH.dma_len)."""
+    return data.StructLayout(
+        {"qp": config.qp_bits, "psn": 24, "rqmsn": 16, "immediate": 32, "length": 32}
+    )
+
+
+def feedback_record(config: NicConfig) -> data.StructLayout:
+    """A SACK, NACK or transport ACK for the requester; QP, peer and P_Key are checked."""
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "plane": plane_bits(config),
+            "opcode": 8,
+            "psn": 24,
+            "retransmission": 1,
+            "body": BODY_BITS,
+            "received_at": 16,
+        }
+    )
+
+
+def region_request(config: NicConfig) -> data.StructLayout:
+    """A look-up in the memory region table: ``length`` bytes at ``address`` under ``key``.
+
+    ``write`` asks for the right to be written by a peer; otherwise the region only has to be local.
+    """
+    return data.StructLayout(
+        {"key": 32, "protection_domain": 8, "address": 64, "length": 13, "write": 1}
+    )
+
+
+def transmit_descriptor(config: NicConfig) -> data.StructLayout:
+    """A data packet before bind. ``body`` holds METH, TSETH (timestamp zero), RETH and ImmDt."""
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "psn": 24,
+            "opcode": 8,
+            "ack_request": 1,
+            "retransmission": 1,
+            "immediate": 1,
+            "length": 13,
+            "send_slot": max(1, (config.send_queue_depth - 1).bit_length()),
+            "body": DATA_BODY_BITS,
+        }
+    )
+
+
+def control_request(config: NicConfig) -> data.StructLayout:
+    """A SACK, NACK or transport ACK waiting for an EV on ``plane``. ``body_words``: 4-byte words of body."""
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "plane": plane_bits(config),
+            "opcode": 8,
+            "psn": 24,
+            "retransmission": 1,
+            "body": BODY_BITS,
+            "body_words": 4,
+        }
+    )
+
+
+def transmit_plan(config: NicConfig) -> data.StructLayout:
+    """One frame to build: the outcome of bind for data, or a control packet. Nothing about it changes later.
+
+    ``discard``: the data packet's QP is no longer sending; its slot is only freed.
+    """
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "plane": plane_bits(config),
+            "data": 1,
+            "discard": 1,
+            "ev": 32,
+            "dscp": 6,
+            "ecn": 2,
+            "opcode": 8,
+            "psn": 24,
+            "ack_request": 1,
+            "retransmission": 1,
+            "timestamped": 1,
+            "body": BODY_BITS,
+            "body_words": 4,
+            "slot": max(1, (config.transmit_slots - 1).bit_length()),
+            "length": 13,
+        }
+    )
+
+
+def completion_record(config: NicConfig) -> data.StructLayout:
+    """A completion on its way to host memory (:data:`mrc_rtl.tables.CQE`)."""
+    return data.StructLayout(
+        {
+            "queue": max(1, (config.completion_queues - 1).bit_length()),
+            "qp": config.qp_bits,
+            "wr_id": 64,
+            "opcode": 8,
+            "status": 8,
+            "byte_length": 32,
+            "immediate": 32,
+            "message_number": 24,
+        }
+    )
+
+
+def qp_error(config: NicConfig) -> data.StructLayout:
+    """A QP goes to ERROR; ``reason`` is a QpErrorReason."""
+    return data.StructLayout({"qp": config.qp_bits, "reason": 4})
+
+
+def counter_event(config: NicConfig) -> data.StructLayout:
+    """One increment of one counter."""
+    return data.StructLayout({"index": counter_bits(config)})
+
+
+def counter_count(config: NicConfig) -> int:
+    """Counters of an engine: those of the ports, then the global ones."""
+    return config.planes * PORT_COUNTERS + 16
+
+
+def counter_bits(config: NicConfig) -> int:
+    """Bits of a counter index."""
+    return (counter_count(config) - 1).bit_length()
+
+
+def trace_record(config: NicConfig) -> data.StructLayout:
+    """One decision, for differential tests and reports. ``detail`` is described where it is emitted."""
+    return data.StructLayout(
+        {"kind": 4, "qp": 8, "plane": 3, "psn": 24, "detail": 64}
+    )
+
+
+def settings(config: NicConfig) -> data.StructLayout:
+    """Static registers as the blocks see them (`mrc_rtl/registers.rdl` describes each one).
+
+    ``own_address`` is the inner IPv6 address as big-endian integer, ``own_usid`` the uSID of this host with
+    the plane bits zero, ``usid_block`` the 32-bit locator block. MACs are big-endian integers. ``port_up`` is
+    link and administrative state together.
+    """
+    return data.StructLayout(
+        {
+            "enable": 1,
+            "own_address": 128,
+            "own_usid": 16,
+            "usid_block": 32,
+            "mac": data.ArrayLayout(48, config.planes),
+            "next_hop_mac": data.ArrayLayout(48, config.planes),
+            "port_up": config.planes,
+            "udp_destination_port": 16,
+            "dscp_no_trim": 6,
+            "dscp_trimmable": 6,
+            "dscp_retransmission": 6,
+            "dscp_trimmed": 6,
+            "dscp_trimmed_last_hop": 6,
+            "dscp_control": 6,
+            "trimming": 1,  # data leaves as TRIMMABLE (and RETX) instead of NO_TRIM
+            "sack_threshold": 17,  # bytes; a SACK when the trigger count exceeds it
+            "base_rtt": 16,  # ticks of 128 ns
+        }
+    )
