@@ -31,6 +31,8 @@ __all__ = [
     "received_report",
     "region_request",
     "settings",
+    "snapshot_answer",
+    "snapshot_request",
     "stash_record",
     "trace_record",
     "transmit_descriptor",
@@ -178,12 +180,17 @@ def _trigger_fields(config: NicConfig) -> dict[str, int]:
 
 
 def place_command(config: NicConfig) -> data.StructLayout:
-    """An admitted packet on its way to memory. ``bus_address`` is the AXI address of its first byte."""
+    """An admitted packet on its way to memory. ``bus_address`` is the AXI address of its first byte.
+
+    ``drop``: nothing is written and nothing reported, the packet's beats of its plane's buffer are only
+    released; of the other fields only ``plane``, ``length`` and ``buffer_start`` count then.
+    """
     return data.StructLayout(
         {
             **_trigger_fields(config),
             "length": 13,
             "last": 1,
+            "drop": 1,
             "bus_address": config.address_width,
             "buffer_start": buffer_address_bits(config),
         }
@@ -203,6 +210,34 @@ def received_report(config: NicConfig) -> data.StructLayout:
     """
     return data.StructLayout(
         {**_trigger_fields(config), "length": 13, "duplicate": 1, "below": 1, "advanced": 1}
+    )
+
+
+def snapshot_request(config: NicConfig) -> data.StructLayout:
+    """The SACK generator asks for a QP's receive state at the moment it builds a control packet.
+
+    ``reported``: the bitmap of the answer goes out in a SACK, so that the tracker moves its lowest
+    unreported PSN or its walk of the window; otherwise the question changes nothing.
+    """
+    return data.StructLayout({"qp": config.qp_bits, "reported": 1})
+
+
+def snapshot_answer(config: NicConfig) -> data.StructLayout:
+    """A QP's receive state. Bit i of ``bitmap`` is PSN ``base`` + i; ``received_units`` are 256 bytes.
+
+    ``cumulative_psn`` is the highest PSN up to which everything is placed (cack_psn), ``message_number`` the
+    messages completed, ``peer_qpn_low`` the low 16 bits of the peer's QP number (qp_receive word 0).
+    """
+    return data.StructLayout(
+        {
+            "cumulative_psn": 24,
+            "base": 24,
+            "bitmap": 64,
+            "ooo_count": 15,
+            "received_units": 24,
+            "message_number": 24,
+            "peer_qpn_low": 16,
+        }
     )
 
 
