@@ -1,0 +1,32 @@
+"""Options and fixtures of the benches."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runner import Simulation
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options a bench run understands."""
+    group = parser.getgroup("benches")
+    group.addoption(
+        "--sim", choices=["verilator", "icarus"], default="verilator", help="simulator of the benches"
+    )
+    group.addoption("--seed", type=int, default=1, help="seed of stimulus and power-up contents")
+    group.addoption("--waves", action="store_true", help="record signal traces beside each log")
+
+
+@pytest.fixture
+def simulation(request: pytest.FixtureRequest, tmp_path: Path) -> Simulation:
+    """Return how to simulate; skip the test if the chosen simulator is missing."""
+    simulator = request.config.getoption("--sim")
+    if simulator == "icarus" and shutil.which("iverilog") is None:
+        pytest.skip("Icarus Verilog (iverilog) is not installed: apt-get install iverilog")
+    return Simulation(
+        simulator=simulator,
+        seed=request.config.getoption("--seed"),
+        results=tmp_path,
+        waves=request.config.getoption("--waves"),
+    )
