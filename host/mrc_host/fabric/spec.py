@@ -79,7 +79,9 @@ def _check_link_delay(value: Any) -> float:
 
 
 def _check_delays(value: Any) -> Any:
-    return [_check_link_delay(item) for item in value] if isinstance(value, list) else _check_link_delay(value)
+    return (
+        [_check_link_delay(item) for item in value] if isinstance(value, list) else _check_link_delay(value)
+    )
 
 
 Rate = Annotated[float, BeforeValidator(_check_rate)]
@@ -112,7 +114,9 @@ class LinkOverride(BaseModel):
     def _changes_something(self) -> LinkOverride:
         if self.rate_gbps is None and self.delay_ns is None:
             raise PydanticCustomError(
-                "mrc_override", "must give rate_gbps or delay_ns for link {link}, got neither", {"link": self.link}
+                "mrc_override",
+                "must give rate_gbps or delay_ns for link {link}, got neither",
+                {"link": self.link},
             )
         return self
 

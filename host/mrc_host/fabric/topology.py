@@ -407,6 +407,28 @@ class Topology:
         )
         return self.one_way_ps(path, frame_bytes) + self.one_way_ps(reverse, answer_bytes)
 
+    def directions_named(self, name: str) -> list[Direction]:
+        """Return the directions of links that a name means.
+
+        Parameters
+        ----------
+        name : str
+            Name of a direction, of a link for both its directions, or a pattern of either with ``*``, ``?``.
+
+        Raises
+        ------
+        ValueError
+            When there is none.
+        """
+        found = [half for half in self.directions if name in (half.name, half.link)]
+        found = found or [
+            half for half in self.directions if fnmatchcase(half.name, name) or fnmatchcase(half.link, name)
+        ]
+        if not found:
+            first = self.directions[0]
+            raise ValueError(f"link must be a name such as {first.link} or {first.name}, got {name!r}")
+        return found
+
     def opposite(self, direction: Direction) -> Direction:
         """Return the other direction of the same link."""
         nic_ports = self.hosts * self.planes

@@ -107,9 +107,7 @@ def ev_set(count: int, planes: int, uplinks: int) -> tuple[int, ...]:
     _check("uplinks", uplinks, 0, T1_MAXIMUM)
     width = max(1, uplinks)
     _check("count", count, 1, planes * width << wire.EV["replica"].bits)
-    return tuple(
-        ev_value(i % planes, i // planes % width + 1, i // (planes * width)) for i in range(count)
-    )
+    return tuple(ev_value(i % planes, i // planes % width + 1, i // (planes * width)) for i in range(count))
 
 
 @dataclass(frozen=True, slots=True)
