@@ -1,6 +1,6 @@
 """A table of wide entries in a narrow memory, read and written serially."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -92,7 +92,7 @@ class ContextMemory(wiring.Component):
             start_read.eq(self.read & self.ready & ~self.write),
         ]
 
-        def row(entry: Signal, word: Signal) -> Cat | Signal:
+        def row(entry: Value, word: Value) -> Value:
             return Cat(word[: self.row_bits], entry) if self.row_bits else entry
 
         words = [Signal(self.word_bits, name=f"word{n}") for n in range(self.words)]

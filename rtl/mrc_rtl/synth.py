@@ -1,0 +1,223 @@
+"""Synthesis of the small engine for an LFE5U-25F: sizes per module, ceilings, place and route.
+
+``python -m mrc_rtl.synth`` maps the engine with yosys, writes ``synth.json`` and fails when a ceiling of
+``budget.toml`` is broken or a memory breaks the design's rule. ``--pnr`` also places and routes it in a
+wrapper whose pins are registered, with three seeds, and names the critical path.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+
+from .config import NicConfig
+from .memory_rules import violations
+from .pin_wrapper import PinWrapper
+from .toolchain import nextpnr_command, yosys_command
+
+__all__ = ["ModuleSize", "main", "place_and_route", "synthesise"]
+
+#: Cells of the ECP5 library that count as one LUT4, with their weight.
+_LUT_WEIGHTS = {"LUT4": 1, "PFUMX": 0, "L6MUX21": 0, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
+_BLOCK_RAMS = ("DP16KD", "PDPW16KD")
+_FLIP_FLOPS = ("TRELLIS_FF",)
+
+
+@dataclass(frozen=True)
+class ModuleSize:
+    """Size of one module with all that is below it.
+
+    Parameters
+    ----------
+    name : str
+    lut4 : int
+        LUT4, with two for a carry cell and six for 16 x 4 bits of distributed RAM.
+    ff : int
+    block_ram : int
+    """
+
+    name: str
+    lut4: int
+    ff: int
+    block_ram: int
+
+
+def _run(command: list[str], log: Path) -> str:
+    with open(log, "w") as handle:
+        result = subprocess.run(command, stdout=handle, stderr=subprocess.STDOUT, check=False)
+    text = log.read_text(errors="replace")
+    if result.returncode:
+        tail = "\n".join(text.splitlines()[-30:])
+        raise RuntimeError(f"{Path(command[0]).name} failed, its last lines:\n{tail}")
+    return text
+
+
+def _sizes(statistics_json: dict[str, Any], top: str) -> dict[str, ModuleSize]:
+    modules = {name.lstrip("\\"): value["num_cells_by_type"] for name, value in statistics_json["modules"].items()}
+    done: dict[str, ModuleSize] = {}
+
+    def size(name: str) -> ModuleSize:
+        if name not in done:
+            lut4 = ff = block_ram = 0
+            for cell, count in modules[name].items():
+                kind = cell.lstrip("\\")
+                if kind in modules:
+                    below = size(kind)
+                    lut4 += count * below.lut4
+                    ff += count * below.ff
+                    block_ram += count * below.block_ram
+                else:
+                    lut4 += count * _LUT_WEIGHTS.get(kind, 0)
+                    ff += count * (kind in _FLIP_FLOPS)
+                    block_ram += count * (kind in _BLOCK_RAMS)
+            done[name] = ModuleSize(name, lut4, ff, block_ram)
+        return done[name]
+
+    size(top)
+    return done
+
+
+def synthesise(design: Any, folder: Path, *, flatten: bool, name: str = "top") -> dict[str, ModuleSize]:
+    """Map a component for ECP5 and return the size of each module, the top under ``name``.
+
+    Parameters
+    ----------
+    design : Component
+    folder : Path
+        Where ``top.json`` (the netlist) and the logs go.
+    flatten : bool
+        One flat netlist, as place and route wants it; otherwise the hierarchy stays and every module is
+        sized on its own.
+
+    Raises
+    ------
+    RuntimeError
+        yosys failed; the text ends with its last lines.
+    """
+    source = folder / "top.il"
+    source.write_text(rtlil.convert(design, name=name, emit_src=False))
+    mapping = "synth_ecp5 -top {0} {1} -json {2}".format(name, "" if flatten else "-noflatten", folder / "top.json")
+    script = f"read_rtlil {source}; {mapping}; tee -o {folder / 'stat.json'} stat -json"
+    _run([*yosys_command(), "-q", "-p", script], folder / "yosys.log")
+    return _sizes(json.loads((folder / "stat.json").read_text()), name)
+
+
+@dataclass(frozen=True)
+class Routed:
+    """Outcome of one place and route run: seed, highest clock in MHz, and the critical path."""
+
+    seed: int
+    fmax_mhz: float
+    critical_path: str
+
+
+def place_and_route(netlist: Path, folder: Path, seed: int, *, speed: int = 6) -> Routed:
+    """Place and route a flat netlist for the LFE5U-25F.
+
+    Parameters
+    ----------
+    netlist : Path
+        JSON of :func:`synthesise` with ``flatten``.
+    folder : Path
+        For the report and the log.
+    seed : int
+    speed : int
+        Speed grade, 6 to 8.
+    """
+    report = folder / f"report-{seed}.json"
+    command = [
+        *nextpnr_command(), "--25k", "--package", "CABGA381", "--speed", str(speed), "--json", str(netlist),
+        "--seed", str(seed), "--freq", "62.5", "--timing-allow-fail", "--lpf-allow-unconstrained",
+        "--report", str(report),
+    ]  # fmt: skip
+    _run(command, folder / f"nextpnr-{seed}.log")
+    facts = json.loads(report.read_text())
+    clock, value = max(facts["fmax"].items(), key=lambda item: item[1]["achieved"])
+    path = next((p for p in facts["critical_paths"] if p["from"].endswith(clock) and p["to"].endswith(clock)), None)
+    return Routed(seed, value["achieved"], _describe(path) if path else "none")
+
+
+def _describe(path: dict[str, Any]) -> str:
+    steps = path["path"]
+
+    def readable(cell: str) -> str:
+        return re.sub(r"_(TRELLIS_FF|LUT4|PFUMX|L6MUX21|CCU2C|DP16KD|TRELLIS_DPR16X4).*$", "", cell)
+
+    logic = sum(step["type"] == "logic" for step in steps)
+    delay = sum(step["delay"] for step in steps)
+    first, last = readable(steps[0]["from"]["cell"]), readable(steps[-1]["to"]["cell"])
+    return f"{first} to {last}, {delay:.1f} ns, {logic} logic levels"
+
+
+def _breaches(total: ModuleSize, budget: dict[str, Any]) -> list[str]:
+    ceilings = budget["small"]
+    return [
+        f"{name} must be at most {ceilings[name]}, got {value}"
+        for name, value in (("lut4", total.lut4), ("ff", total.ff), ("block_ram", total.block_ram))
+        if value > ceilings[name]
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns 0 when every ceiling holds, 1 when one is broken."""
+    parser = argparse.ArgumentParser(prog="python -m mrc_rtl.synth", description=__doc__)
+    parser.add_argument("--pnr", action="store_true", help="place and route with three seeds, speed grade 6")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of place and route (default 3)")
+    parser.add_argument("--out", type=Path, default=Path("synth.json"), help="result file (default synth.json)")
+    parser.add_argument("--budget", type=Path, default=Path("budget.toml"))
+    options = parser.parse_args(arguments)
+
+    from .nic import MrcNic
+
+    config = NicConfig.small()
+    budget = tomllib.loads(options.budget.read_text())
+    problems = violations(MrcNic(config), config)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sizes = synthesise(MrcNic(config), folder, flatten=False)
+        total = sizes["top"]
+        result: dict[str, Any] = {
+            "configuration": config.as_dict(),
+            "lut4": _figure(total.lut4, "LUT4", "whole engine, modules mapped one by one"),
+            "ff": _figure(total.ff, "flip-flops", "whole engine"),
+            "block_ram": _figure(total.block_ram, "DP16KD", "whole engine"),
+            "modules": {n: {"lut4": s.lut4, "ff": s.ff, "block_ram": s.block_ram} for n, s in sizes.items()},
+        }
+        for size in sorted(sizes.values(), key=lambda s: -s.lut4):
+            print(f"{size.name[:60]:60} {size.lut4:6} LUT4 {size.ff:6} FF {size.block_ram:3} block RAM")
+        problems += _breaches(total, budget)
+        if options.pnr:
+            flat = synthesise(PinWrapper(MrcNic(config)), folder, flatten=True)["top"]
+            print(f"flat with pin wrapper: {flat.lut4} LUT4, {flat.ff} FF, {flat.block_ram} block RAM")
+            runs = []
+            for seed in range(1, options.seeds + 1):
+                routed = place_and_route(folder / "top.json", folder, seed)
+                runs.append(routed)
+                print(f"seed {seed}: {routed.fmax_mhz:.1f} MHz; critical path: {routed.critical_path}", flush=True)
+            median = statistics.median(run.fmax_mhz for run in runs)
+            result["fmax_mhz"] = _figure(median, "MHz", "median over the seeds, LFE5U-25F speed grade 6")
+            result["fmax_mhz_all_seeds"] = [run.fmax_mhz for run in runs]
+            result["critical_paths"] = [run.critical_path for run in runs]
+            if median < budget["small"]["fmax_mhz"]:
+                problems.append(f"fmax must be at least {budget['small']['fmax_mhz']} MHz, got {median:.1f}")
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
+    for problem in problems:
+        print(f"over budget: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _figure(value: float, unit: str, definition: str) -> dict[str, Any]:
+    return {"value": value, "unit": unit, "definition": definition}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
