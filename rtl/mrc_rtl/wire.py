@@ -147,6 +147,11 @@ class Header:
     fields : tuple of Field
         First field first on the wire, most significant bit first.
 
+    Members
+    -------
+    bits, bytes : int
+        Width of the header in bits, and in whole bytes.
+
     Raises
     ------
     ValueError
@@ -155,7 +160,9 @@ class Header:
 
     name: str
     fields: tuple[Field, ...]
-    _offsets: dict[str, int] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
+    bits: int = field(init=False, repr=False, compare=False)
+    bytes: int = field(init=False, repr=False, compare=False)
+    _offsets: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         offset = 0
@@ -164,16 +171,9 @@ class Header:
                 raise ValueError(f"field names of header {self.name} must differ, got {item.name!r} twice")
             self._offsets[item.name] = offset
             offset += item.bits
-
-    @property
-    def bits(self) -> int:
-        """Width of the header in bits."""
-        return sum(item.bits for item in self.fields)
-
-    @property
-    def bytes(self) -> int:
-        """Length of the header in bytes, rounded down."""
-        return self.bits // 8
+        # A frozen dataclass sets its derived attributes this way; they are read in simulation loops.
+        object.__setattr__(self, "bits", offset)
+        object.__setattr__(self, "bytes", offset // 8)
 
     def offset(self, name: str) -> int:
         """Bit offset of field ``name`` from the first bit on the wire (0 is the most significant bit)."""
