@@ -15,8 +15,8 @@ Timing rules
    number comes first, then the lower sequence number of that direction.
 6. NICs hand in a frame with the time of its last bit and receive a frame with the time of its first bit.
 
-So the reaction of the fabric to a frame is never earlier than its last bit plus the delay of the NIC's link: as
-long as windows are no longer than ``lookahead_ps``, the result does not depend on the windows at all.
+So the reaction of the fabric to a frame is never earlier than its last bit plus the delay of the NIC's
+link: as long as windows are no longer than ``lookahead_ps``, the result does not depend on the windows at all.
 
 Source: profile.md 1 and 6; design.md 5.
 """
@@ -40,12 +40,15 @@ __all__ = ["Arrival", "Fabric", "Tap"]
 DELAYED = 1 << 48
 """First sequence number of frames a tap delayed on a NIC's link: behind all others of that instant."""
 
+SLOT_END = b""
+"""Item of the event at the end of a slot."""
+
 Tap = Callable[[Direction, int, bytes], list[tuple[int, bytes]] | None]
 """Called for each frame of a direction with (direction, time its first bit enters the link in ps, frame).
 
-None lets the frame pass, which is what a capture returns. A list replaces it: each entry is (additional delay
-in ps, frame). An empty list drops it, two entries duplicate it, other bytes corrupt or trim it. The times on the
-link stay those of the original frame, plus the additional delay.
+None lets the frame pass, which is what a capture returns. A list replaces it: each entry is (additional
+delay in ps, frame). An empty list drops it, two entries duplicate it, other bytes corrupt or trim it. The times
+on the link stay those of the original frame, plus the additional delay.
 """
 
 
@@ -111,7 +114,7 @@ class Fabric:
         self._queue_bytes = topology.queue_bytes
         self._control_queue_bytes = topology.control_queue_bytes
         by_switch = build_tables(topology, seed)
-        # The table a frame meets at the end of each direction; a host's end has none.
+        # The table a frame meets at the end of each direction; never used for an end at a host.
         self._tables = [by_switch[half.target_switch] for half in topology.directions]
         count = len(topology.directions)
         self._count = count
@@ -150,7 +153,7 @@ class Fabric:
 
         # Ports of events: a direction whose slot ends, or count + direction for a frame that arrives.
         # A NIC's frame arrives as bytes, because it has not been looked at; others as packets.
-        self._events: EventHeap[Packet | bytes | None] = EventHeap()
+        self._events: EventHeap[Packet | bytes] = EventHeap()
         self._outbox: list[tuple[int, int, int, bytes]] = []
 
     # -- for NICs ----------------------------------------------------------------------------------------
@@ -365,7 +368,7 @@ class Fabric:
             self._peak[output] = depth
         if not self._waiting[output]:
             self._waiting[output] = True
-            heappush(self._events.entries, (self._busy_until[output], output, 0, None))
+            heappush(self._events.entries, (self._busy_until[output], output, 0, SLOT_END))
 
     def _next_slot(self, time: int, output: int) -> None:
         """A slot has ended while frames wait: send the next one, control first."""
@@ -377,7 +380,7 @@ class Fabric:
             self._data_bytes[output] -= packet.size
         self._begin(time, output, packet)
         if self._control[output] or self._data[output]:
-            heappush(self._events.entries, (self._busy_until[output], output, 0, None))
+            heappush(self._events.entries, (self._busy_until[output], output, 0, SLOT_END))
         else:
             self._waiting[output] = False
 
@@ -464,7 +467,7 @@ class Fabric:
 
     def totals(self) -> FabricTotals:
         """Return where every frame went, as of ``now_ps``."""
-        moving = sum(1 for entry in self._events.entries if entry[3] is not None) + len(self._outbox)
+        moving = sum(1 for entry in self._events.entries if entry[1] >= self._count) + len(self._outbox)
         queued = sum(len(queue) for queues in (self._data, self._control) for queue in queues)
         drops = {reason: sum(table) for reason, table in self._by_reason() if any(table)}
         return FabricTotals(self._entered, self._added, self._delivered, drops, moving + queued)

@@ -184,7 +184,8 @@ class TopologySpec(BaseModel):
         if self.hosts // self.t0_per_plane > T0_MAXIMUM:
             raise PydanticCustomError(
                 "mrc_topology",
-                "hosts must be at most {limit} per T0 (10 bits of uSID index), got {got} with t0_per_plane = {t0}",
+                "hosts must be at most {limit} per T0 (10 bits of uSID index), "
+                "got {got} with t0_per_plane = {t0}",
                 {"limit": T0_MAXIMUM, "got": self.hosts // self.t0_per_plane, "t0": self.t0_per_plane},
             )
         if self.t1_per_plane == 0 and self.t0_per_plane != 1:

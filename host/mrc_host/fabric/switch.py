@@ -1,12 +1,13 @@
 """What one switch does with a frame: uN shift-and-forward over static routes.
 
-A switch reads the outermost destination address as a list of 16-bit uSIDs behind a 32-bit block. When the first
-48 bits are its own, the list moves up by 16 bits; the new address is looked up among static /48 routes. A list
-that ends in this switch continues with the segment of a routing header, if one is left. The hop limit falls by
-one per switch, and a frame whose hop limit would become 0 is dropped.
+A switch reads the outermost destination address as a list of 16-bit uSIDs behind a 32-bit block. When the
+first 48 bits are its own, the list moves up by 16 bits; the new address is looked up among static /48
+routes. A list that ends in this switch continues with the segment of a routing header, if one is left.
+The hop limit falls by one per switch, and a frame whose hop limit would become 0 is dropped.
 
-Plain frames, whose destination is an inner address, take the /64 route of the host; at a T0 that does not know
-the host they go to one of the uplinks, chosen by a hash of addresses, flow label and UDP ports (ECMP).
+Plain frames, whose destination is an inner address, take the /64 route of the host; at a T0 that does not
+know the host they go to one of the uplinks, chosen by a hash of addresses, flow label and UDP ports
+(ECMP).
 
 A switch compares no lengths: a frame that is shorter than its headers say is carried like any other.
 

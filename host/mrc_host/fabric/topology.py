@@ -113,7 +113,7 @@ class Direction:
         return f"{self.source_port}>{self.target_port}"
 
     def slot_ps(self, frame_bytes: int) -> int:
-        """Time a frame occupies the link: its bytes without FCS plus preamble, FCS and gap (24), rounded up."""
+        """Time a frame without FCS occupies the link: its bytes, preamble, FCS and gap (24), rounded up."""
         return -(-(frame_bytes + GAP_PREAMBLE_FCS_BYTES) * self.byte_ps.numerator // self.byte_ps.denominator)
 
 

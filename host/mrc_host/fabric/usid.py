@@ -1,8 +1,8 @@
 """The uSID plan: addresses, QP templates, MAC addresses and entropy values.
 
-A path is written into the outer destination address as a list of 16-bit uSIDs behind the 32-bit block. The NIC
-keeps one *template* per QP, the list with plane bits zero and T1 index 0, and ORs the plane into every uSID
-and the uplink into the T1's. Nothing else is stored per path.
+A path is written into the outer destination address as a list of 16-bit uSIDs behind the 32-bit block.
+The NIC keeps one *template* per QP, the list with plane bits zero and T1 index 0, and ORs the plane into
+every uSID and the uplink into the T1's. Nothing else is stored per path.
 
 Example, plane 5, T0 number 3, uplink 0x2a, T0 number 0x11, host number 7 below it::
 
