@@ -1,0 +1,308 @@
+"""Invariant CRC over a stream: insertion when sending, check when receiving, one beat per cycle.
+
+CRC-32 is linear: a step over one beat is ``state' = A * state + D * data`` with constant bit matrices. ``D``
+works ahead of the loop in a stage of its own, so that the loop holds a 32-bit matrix at every width. Two
+consequences of linearity replace the shifting of bytes:
+
+* The covered bytes start inside a beat. Bytes before them count as zero with a zero state, and the state
+  that the eight masked bytes of the InfiniBand header would leave is folded into the first four covered
+  bytes, which are the constant 6F FF FF FF.
+* A frame ends inside a beat. The missing bytes count as zero. A checker compares the state with the residue
+  advanced by that many zero bytes; an inserter takes them back with the inverse of ``A``.
+
+Bits are in the order of the wire: lane 0 first, least significant bit first.
+
+Source: protocol.md 1.18; IBTA volume 1 annex A17 (RoCEv2); masked bytes and constants in
+:mod:`mrc_rtl.wire`.
+"""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from . import wire
+
+__all__ = ["INNER_OFFSETS", "IcrcCheck", "IcrcStep", "masked_bytes"]
+
+_POLYNOMIAL = wire.ICRC_POLYNOMIAL_REFLECTED
+_STATE_BITS = 32
+
+#: What the register holds after a frame with its right CRC behind it.
+_RESIDUE = 0xDEBB20E3
+
+#: Offset of the inner IPv6 header: plain, and behind one outer IPv6 header.
+INNER_OFFSETS = (wire.ETHERNET.bytes, wire.ETHERNET.bytes + wire.IPV6.bytes)
+
+
+def _forward(state: int, bits: int) -> int:
+    """State after ``bits`` zero bits."""
+    for _ in range(bits):
+        state = state >> 1 ^ (_POLYNOMIAL if state & 1 else 0)
+    return state
+
+
+def _backward(state: int, bits: int) -> int:
+    """State before ``bits`` zero bits; bit 31 of the polynomial tells whether it was added."""
+    for _ in range(bits):
+        state = (state ^ _POLYNOMIAL) << 1 | 1 if state >> 31 else state << 1
+    return state
+
+
+def _shifted(state: int, bits: int) -> int:
+    return _forward(state, bits) if bits >= 0 else _backward(state, -bits)
+
+
+def _multiply(columns: Sequence[int], vector: Value) -> Value:
+    """Product of a bit matrix, given by columns, with a vector: the parity of the masked vector per row."""
+    return Cat(
+        (vector & Const(sum((column >> row & 1) << n for n, column in enumerate(columns)), len(vector))).xor()
+        for row in range(_STATE_BITS)
+    )
+
+
+def _advance(state: Value, bits: int) -> Value:
+    """Expression for the state after ``bits`` zero bits, before them when negative."""
+    return _multiply([_shifted(1 << n, bits) for n in range(_STATE_BITS)], state)
+
+
+def _start_constant() -> int:
+    """First four covered bytes with the state behind the masked InfiniBand header folded in."""
+    state = wire.ICRC_INITIAL
+    for byte in wire.ICRC_MASKED_PREFIX:
+        state = _forward(state ^ byte, 8)
+    return state ^ int.from_bytes(b"\x6f\xff\xff\xff", "little")
+
+
+def masked_bytes(offset: int) -> dict[int, int]:
+    """Bytes of a frame that the ICRC does not cover as they are: position and value that stands for them.
+
+    Parameters
+    ----------
+    offset : int
+        Position of the inner IPv6 header in bytes; all bytes before it are zero and not listed.
+    """
+    udp = offset + wire.IPV6.bytes
+    bth = udp + wire.UDP.bytes
+    masked = dict(enumerate(_start_constant().to_bytes(4, "little"), offset))
+    masked[offset + wire.IPV6.byte_offset("hop_limit")] = 0xFF
+    checksum = udp + wire.UDP.byte_offset("checksum")
+    masked |= {checksum: 0xFF, checksum + 1: 0xFF, bth + wire.BTH.byte_offset("var_res"): 0xFF}
+    return masked
+
+
+class _Masks(wiring.Component):
+    """Replaces what the ICRC does not cover: bytes before the inner IPv6 header, variant fields, no bytes.
+
+    Parameters
+    ----------
+    width : int
+        Width of a beat in bits.
+    offsets : sequence of int
+        Positions of the inner IPv6 header that can be chosen.
+
+    Members
+    -------
+    data, keep : In(width), In(width / 8)
+        The beat and its valid lanes.
+    choice : In
+        Which of the offsets; constant over a frame.
+    first : In(1)
+        First beat of a frame.
+    enable : In(1)
+        The beat is there.
+    masked : Out(width)
+        The beat as covered, the same cycle.
+    """
+
+    def __init__(self, width: int, offsets: Sequence[int]) -> None:
+        self._lanes = width // 8
+        self._offsets = tuple(offsets)
+        super().__init__(
+            {
+                "data": In(width),
+                "keep": In(self._lanes),
+                "choice": In(range(len(self._offsets)) if len(self._offsets) > 1 else 1),
+                "first": In(1),
+                "enable": In(1),
+                "masked": Out(width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes = self._lanes
+        patterns = [masked_bytes(offset) for offset in self._offsets]
+        beats = max(max(pattern) for pattern in patterns) // lanes + 1
+        position = Signal(range(beats + 1))
+        beat = Signal(range(beats + 1))
+        m.d.comb += beat.eq(Mux(self.first, 0, position))
+        with m.If(self.enable & (beat != beats)):
+            m.d.sync += position.eq(beat + 1)
+
+        covered = Signal(lanes)
+        forced = Signal(8 * lanes)
+        m.d.comb += covered.eq(-1)
+        for choice, (offset, pattern) in enumerate(zip(self._offsets, patterns, strict=True)):
+            with m.If(self.choice == choice), m.Switch(beat):
+                for number in range(beats):
+                    places = range(number * lanes, (number + 1) * lanes)
+                    cover = sum(
+                        1 << n for n, place in enumerate(places) if place >= offset and place not in pattern
+                    )
+                    force = sum(pattern.get(place, 0) << 8 * n for n, place in enumerate(places))
+                    with m.Case(number):
+                        m.d.comb += [covered.eq(cover), forced.eq(force)]
+        for n in range(lanes):
+            byte = self.data.word_select(n, 8) & covered[n].replicate(8) | forced.word_select(n, 8)
+            m.d.comb += self.masked.word_select(n, 8).eq(byte & self.keep[n].replicate(8))
+        return m
+
+
+class IcrcStep(wiring.Component):
+    """The CRC register: one beat per cycle, in two stages.
+
+    Parameters
+    ----------
+    width : int
+        Width of a beat in bits, a multiple of 32.
+    taken_back : int
+        Zero bytes to take back from the state, a constant that costs nothing (see :class:`IcrcInsert`).
+
+    Members
+    -------
+    data : In(width)
+        A beat as covered.
+    first : In(1)
+        The beat starts a frame: the state before it is zero.
+    valid : In(1)
+        The beat is there.
+    enable : In(1)
+        Both stages advance.
+    state : Out(32)
+        The register, valid two enabled cycles after the beat.
+
+    Raises
+    ------
+    ValueError
+        The width is not a multiple of 32 bits.
+    """
+
+    def __init__(self, width: int, taken_back: int = 0) -> None:
+        if width < _STATE_BITS or width % _STATE_BITS:
+            raise ValueError(f"width must be a positive multiple of 32 bits, got {width}")
+        self._width = width
+        self._taken_back = taken_back
+        super().__init__(
+            {
+                "data": In(width),
+                "first": In(1),
+                "valid": In(1),
+                "enable": In(1, init=1),
+                "state": Out(_STATE_BITS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        columns = [
+            _shifted(_forward(_POLYNOMIAL, self._width - 1 - n), -8 * self._taken_back)
+            for n in range(self._width)
+        ]
+        share = Signal(_STATE_BITS)
+        share_first = Signal()
+        share_valid = Signal()
+        with m.If(self.enable):
+            m.d.sync += share_valid.eq(self.valid)
+            with m.If(self.valid):
+                m.d.sync += [share.eq(_multiply(columns, self.data)), share_first.eq(self.first)]
+            with m.If(share_valid):
+                before = Mux(share_first, 0, _advance(self.state, self._width))
+                m.d.sync += self.state.eq(before ^ share)
+        return m
+
+
+class IcrcCheck(wiring.Component):
+    """Says for each frame of a stream whether its ICRC is right; it takes a beat in every cycle.
+
+    The ICRC needs no extraction: the register holds a known residue behind a right one. Frames may have any
+    length; one that ends before its inner headers do is never ``ok``.
+
+    Parameters
+    ----------
+    width : int
+        Width of a beat in bits.
+    offset : int
+        Position of the inner IPv6 header in bytes.
+
+    Members
+    -------
+    data : In(width)
+        Lane i holds byte i of the beat. All lanes are valid except on the last beat.
+    count : In
+        Valid bytes of the last beat, 0 to width / 8; not looked at on other beats.
+    first, last, valid : In(1)
+        First beat, last beat (which ends with the last byte of the ICRC), and a beat is there.
+    done : Out(1)
+        High for one cycle, three cycles after the last beat: ``ok`` belongs to that frame.
+    ok : Out(1)
+        The ICRC is right.
+    idle : Out(1)
+        No beat is on its way.
+    """
+
+    def __init__(self, width: int = 64, offset: int = INNER_OFFSETS[0]) -> None:
+        self._width = width
+        self._offset = offset
+        super().__init__(
+            {
+                "data": In(width),
+                "count": In(range(width // 8 + 1)),
+                "first": In(1),
+                "last": In(1),
+                "valid": In(1),
+                "done": Out(1),
+                "ok": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes = self._width // 8
+        m.submodules.masks = masks = _Masks(self._width, [self._offset])
+        m.submodules.step = step = IcrcStep(self._width)
+        with m.If(self.last):
+            m.d.comb += masks.keep.eq(Cat(n < self.count for n in range(lanes)))
+        with m.Else():
+            m.d.comb += masks.keep.eq(-1)
+        m.d.comb += [
+            masks.data.eq(self.data),
+            masks.first.eq(self.first),
+            masks.enable.eq(self.valid),
+            step.data.eq(masks.masked),
+            step.first.eq(self.first),
+            step.valid.eq(self.valid),
+            step.enable.eq(1),
+        ]
+        ends = [Signal(name=f"end{n}") for n in range(2)]
+        missing = [Signal(range(lanes + 1), name=f"missing{n}") for n in range(2)]
+        m.d.sync += [
+            ends[0].eq(self.valid & self.last),
+            ends[1].eq(ends[0]),
+            self.done.eq(ends[1]),
+        ]
+        with m.If(self.valid & self.last):
+            m.d.sync += missing[0].eq(lanes - self.count)
+        with m.If(ends[0]):
+            m.d.sync += missing[1].eq(missing[0])
+        residue = Signal(_STATE_BITS)
+        with m.Switch(missing[1]):
+            for count in range(lanes + 1):
+                with m.Case(count):
+                    m.d.comb += residue.eq(_forward(_RESIDUE, 8 * count))
+        with m.If(ends[1]):
+            m.d.sync += self.ok.eq(step.state == residue)
+        m.d.comb += self.idle.eq(~(self.valid | ends[0] | ends[1] | self.done))
+        return m
