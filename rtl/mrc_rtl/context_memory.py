@@ -103,7 +103,12 @@ class ContextMemory(wiring.Component):
         ]
         m.d.sync += arrived.eq(0)
         with m.If(start_read):
-            m.d.sync += [reading.eq(1), index.eq(self.read_index), issue.eq(1 % (1 << count_bits)), arriving.eq(0)]
+            m.d.sync += [
+                reading.eq(1),
+                index.eq(self.read_index),
+                issue.eq(1 % (1 << count_bits)),
+                arriving.eq(0),
+            ]
         with m.If(reading):
             with m.Switch(arriving):
                 for n in range(self.words):
@@ -126,7 +131,9 @@ class ContextMemory(wiring.Component):
         m.d.comb += [
             write_port.en.eq(start_write | writing),
             write_port.addr.eq(row(self.write_index, current)),
-            self.write_done.eq((start_write & (self.words == 1)) | (writing & (write_word == self.words - 1))),
+            self.write_done.eq(
+                (start_write & (self.words == 1)) | (writing & (write_word == self.words - 1))
+            ),
         ]
         padded = Cat(self.write_data, Signal(self.words * self.word_bits - self.bits + 1))
         with m.Switch(current):

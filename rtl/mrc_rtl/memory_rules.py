@@ -80,7 +80,9 @@ def violations(design: Any, config: NicConfig) -> list[str]:
         if fact.write_ports > 1:
             found.append(f"{fact.path}: one write port is allowed, got {fact.write_ports}")
         if fact.granularity != fact.width:
-            found.append(f"{fact.path}: rows of {fact.width} bits must be written whole, got {fact.granularity} bits")
+            found.append(
+                f"{fact.path}: rows of {fact.width} bits must be written whole, got {fact.granularity} bits"
+            )
         if fact.depth > DISTRIBUTED_ROWS and fact.width > widest:
             found.append(f"{fact.path}: width must be at most {widest} bits, got {fact.width}")
         if fact.depth > DISTRIBUTED_ROWS and not fact.synchronous:

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import xor
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,7 +41,7 @@ class PinWrapper(wiring.Component):
         m.submodules.component = component = self.component
         inputs, outputs = [], []
         for _, member, value in component.signature.flatten(component):
-            (inputs if member.flow is In else outputs).append(value.as_value())
+            (inputs if member.flow is In else outputs).append(Value.cast(value))
         shift = Signal(max(1, sum(len(value) for value in inputs)))
         m.d.sync += shift.eq(Cat(self.serial_in, shift))
         m.d.comb += Cat(*inputs).eq(shift)

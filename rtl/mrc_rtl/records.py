@@ -260,9 +260,7 @@ def nack_trigger(config: NicConfig) -> data.StructLayout:
 
 def stash_record(config: NicConfig) -> data.StructLayout:
     """The immediate of a claimed *_IMM packet. ``length`` is the message's length (RETH.dma_len)."""
-    return data.StructLayout(
-        {"qp": config.qp_bits, "psn": 24, "rqmsn": 16, "immediate": 32, "length": 32}
-    )
+    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "rqmsn": 16, "immediate": 32, "length": 32})
 
 
 def feedback_record(config: NicConfig) -> data.StructLayout:
@@ -285,9 +283,7 @@ def region_request(config: NicConfig) -> data.StructLayout:
 
     ``write`` asks for the right to be written by a peer; otherwise the region only has to be local.
     """
-    return data.StructLayout(
-        {"key": 32, "protection_domain": 8, "address": 64, "length": 13, "write": 1}
-    )
+    return data.StructLayout({"key": 32, "protection_domain": 8, "address": 64, "length": 13, "write": 1})
 
 
 def transmit_descriptor(config: NicConfig) -> data.StructLayout:
@@ -387,9 +383,7 @@ def counter_bits(config: NicConfig) -> int:
 
 def trace_record(config: NicConfig) -> data.StructLayout:
     """One decision, for differential tests and reports. ``detail`` is described where it is emitted."""
-    return data.StructLayout(
-        {"kind": 4, "qp": 8, "plane": 3, "psn": 24, "detail": 64}
-    )
+    return data.StructLayout({"kind": 4, "qp": 8, "plane": 3, "psn": 24, "detail": 64})
 
 
 def settings(config: NicConfig) -> data.StructLayout:

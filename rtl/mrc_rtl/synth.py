@@ -52,8 +52,9 @@ class ModuleSize:
 
 
 def _run(command: list[str], log: Path) -> str:
+    # The tools run in a sandbox that sees the current folder: file names are relative to it.
     with open(log, "w") as handle:
-        result = subprocess.run(command, stdout=handle, stderr=subprocess.STDOUT, check=False)
+        result = subprocess.run(command, stdout=handle, stderr=subprocess.STDOUT, cwd=log.parent, check=False)
     text = log.read_text(errors="replace")
     if result.returncode:
         tail = "\n".join(text.splitlines()[-30:])
@@ -62,7 +63,9 @@ def _run(command: list[str], log: Path) -> str:
 
 
 def _sizes(statistics_json: dict[str, Any], top: str) -> dict[str, ModuleSize]:
-    modules = {name.lstrip("\\"): value["num_cells_by_type"] for name, value in statistics_json["modules"].items()}
+    modules = {
+        name.lstrip("\\"): value["num_cells_by_type"] for name, value in statistics_json["modules"].items()
+    }
     done: dict[str, ModuleSize] = {}
 
     def size(name: str) -> ModuleSize:
@@ -103,10 +106,9 @@ def synthesise(design: Any, folder: Path, *, flatten: bool, name: str = "top") -
     RuntimeError
         yosys failed; the text ends with its last lines.
     """
-    source = folder / "top.il"
-    source.write_text(rtlil.convert(design, name=name, emit_src=False))
-    mapping = "synth_ecp5 -top {0} {1} -json {2}".format(name, "" if flatten else "-noflatten", folder / "top.json")
-    script = f"read_rtlil {source}; {mapping}; tee -o {folder / 'stat.json'} stat -json"
+    (folder / "top.il").write_text(rtlil.convert(design, name=name, emit_src=False))
+    mapping = f"synth_ecp5 -top {name} {'' if flatten else '-noflatten'} -json top.json"
+    script = f"read_rtlil top.il; {mapping}; tee -o stat.json stat -json"
     _run([*yosys_command(), "-q", "-p", script], folder / "yosys.log")
     return _sizes(json.loads((folder / "stat.json").read_text()), name)
 
@@ -126,7 +128,7 @@ def place_and_route(netlist: Path, folder: Path, seed: int, *, speed: int = 6) -
     Parameters
     ----------
     netlist : Path
-        JSON of :func:`synthesise` with ``flatten``.
+        JSON of :func:`synthesise` with ``flatten``, in ``folder``.
     folder : Path
         For the report and the log.
     seed : int
@@ -135,14 +137,16 @@ def place_and_route(netlist: Path, folder: Path, seed: int, *, speed: int = 6) -
     """
     report = folder / f"report-{seed}.json"
     command = [
-        *nextpnr_command(), "--25k", "--package", "CABGA381", "--speed", str(speed), "--json", str(netlist),
+        *nextpnr_command(), "--25k", "--package", "CABGA381", "--speed", str(speed), "--json", netlist.name,
         "--seed", str(seed), "--freq", "62.5", "--timing-allow-fail", "--lpf-allow-unconstrained",
-        "--report", str(report),
+        "--report", report.name,
     ]  # fmt: skip
     _run(command, folder / f"nextpnr-{seed}.log")
     facts = json.loads(report.read_text())
     clock, value = max(facts["fmax"].items(), key=lambda item: item[1]["achieved"])
-    path = next((p for p in facts["critical_paths"] if p["from"].endswith(clock) and p["to"].endswith(clock)), None)
+    path = next(
+        (p for p in facts["critical_paths"] if p["from"].endswith(clock) and p["to"].endswith(clock)), None
+    )
     return Routed(seed, value["achieved"], _describe(path) if path else "none")
 
 
@@ -172,7 +176,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mrc_rtl.synth", description=__doc__)
     parser.add_argument("--pnr", action="store_true", help="place and route with three seeds, speed grade 6")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of place and route (default 3)")
-    parser.add_argument("--out", type=Path, default=Path("synth.json"), help="result file (default synth.json)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("synth.json"), help="result file (default synth.json)"
+    )
     parser.add_argument("--budget", type=Path, default=Path("budget.toml"))
     options = parser.parse_args(arguments)
 
@@ -202,7 +208,10 @@ def main(arguments: list[str] | None = None) -> int:
             for seed in range(1, options.seeds + 1):
                 routed = place_and_route(folder / "top.json", folder, seed)
                 runs.append(routed)
-                print(f"seed {seed}: {routed.fmax_mhz:.1f} MHz; critical path: {routed.critical_path}", flush=True)
+                print(
+                    f"seed {seed}: {routed.fmax_mhz:.1f} MHz; critical path: {routed.critical_path}",
+                    flush=True,
+                )
             median = statistics.median(run.fmax_mhz for run in runs)
             result["fmax_mhz"] = _figure(median, "MHz", "median over the seeds, LFE5U-25F speed grade 6")
             result["fmax_mhz_all_seeds"] = [run.fmax_mhz for run in runs]

@@ -36,6 +36,12 @@ def test_named_configurations_are_valid(name):
 def test_named_sizes_are_those_of_the_profile():
     small, default, large = NicConfig.small(), NicConfig.default(), NicConfig.large()
     assert (small.planes, small.data_width, small.mtu, small.qps, small.evs) == (2, 64, 1024, 8, 64)
-    assert (default.planes, default.data_width, default.qps, default.mpr_psns, default.evs) == (4, 128, 16, 1024, 128)
+    assert (default.planes, default.data_width, default.qps, default.mpr_psns, default.evs) == (
+        4,
+        128,
+        16,
+        1024,
+        128,
+    )
     assert (large.planes, large.data_width, large.qps, large.mpr_psns, large.evs) == (8, 512, 256, 1024, 256)
     assert [c.packet_interval for c in (small, default, large)] == [16, 8, 4]

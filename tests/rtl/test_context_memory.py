@@ -39,11 +39,10 @@ def test_reads_return_what_was_written(bits, word_bits):
             else:
                 ctx.set(dut.read, 1)
                 ctx.set(dut.read_index, entry)
-                for _ in range(dut.words + 1):
-                    assert not ctx.get(dut.read_done)
+                for cycle in range(1, dut.words + 2):
                     await ctx.tick()
                     ctx.set(dut.read, 0)
-                assert ctx.get(dut.read_done)
+                    assert ctx.get(dut.read_done) == (cycle == dut.words + 1)
                 assert ctx.get(dut.read_data) == written[entry]
                 reads += 1
 
