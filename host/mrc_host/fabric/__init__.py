@@ -3,11 +3,13 @@
 Modules, in the order in which they build on each other:
 
 * :mod:`~mrc_host.fabric.spec`: what a user writes about a topology, checked;
-* :mod:`~mrc_host.fabric.topology`: hosts, switches, links and paths with integer picoseconds;
+* :mod:`~mrc_host.fabric.links` and :mod:`~mrc_host.fabric.topology`: hosts, switches, links and paths, in
+  integer picoseconds;
 * :mod:`~mrc_host.fabric.usid`: addresses, uSID lists, QP templates and entropy values;
 * :mod:`~mrc_host.fabric.events`: event heap and counter-based random numbers;
 * :mod:`~mrc_host.fabric.switch`: shift-and-forward of one switch;
 * :mod:`~mrc_host.fabric.counters`: counters and queue depth samples;
+* :mod:`~mrc_host.fabric.taps`: captures and faults on links;
 * :mod:`~mrc_host.fabric.model`: the fabric between the NICs, an event simulation of packets;
 * :mod:`~mrc_host.fabric.bounds`: what no protocol can beat on a topology;
 * :mod:`~mrc_host.fabric.draw`: pictures.

@@ -16,7 +16,7 @@ Timing rules
 6. NICs hand in a frame with the time of its last bit and receive a frame with the time of its first bit.
 
 So the reaction of the fabric to a frame is never earlier than its last bit plus the delay of the NIC's
-link: as long as windows are no longer than ``lookahead_ps``, the result does not depend on the windows at all.
+link: as long as windows are no longer than ``lookahead_ps``, the result does not depend on the windows.
 
 Source: profile.md 1 and 6; design.md 5.
 """
@@ -31,25 +31,18 @@ from typing import NamedTuple
 from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueSamples
 from mrc_host.fabric.events import NEVER, EventHeap
 from mrc_host.fabric.switch import DropReason, Packet, build_tables, parse
-from mrc_host.fabric.topology import Direction, Topology
+from mrc_host.fabric.taps import Tap, TapChains
+from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
 from mrc_rtl.wire import GAP_PREAMBLE_FCS_BYTES
 
-__all__ = ["Arrival", "Fabric", "Tap"]
+__all__ = ["Arrival", "Fabric"]
 
 DELAYED = 1 << 48
 """First sequence number of frames a tap delayed on a NIC's link: behind all others of that instant."""
 
 SLOT_END = b""
 """Item of the event at the end of a slot."""
-
-Tap = Callable[[Direction, int, bytes], list[tuple[int, bytes]] | None]
-"""Called for each frame of a direction with (direction, time its first bit enters the link in ps, frame).
-
-None lets the frame pass, which is what a capture returns. A list replaces it: each entry is (additional
-delay in ps, frame). An empty list drops it, two entries duplicate it, other bytes corrupt or trim it. The times
-on the link stay those of the original frame, plus the additional delay.
-"""
 
 
 class Arrival(NamedTuple):
@@ -125,7 +118,7 @@ class Fabric:
         self._byte_denominator = [half.byte_ps.denominator for half in topology.directions]
         self._delay_ps = [half.delay_ps for half in topology.directions]
         self._to_nic = [half.target_switch < 0 for half in topology.directions]
-        self._macs = _mac_headers(topology)
+        self._macs = UsidPlan(topology).mac_headers()
 
         # State by direction.
         self._data: list[deque[Packet]] = [deque() for _ in range(count)]
@@ -136,7 +129,8 @@ class Fabric:
         self._waiting = [False] * count  # an event at busy_until is in the heap
         self._sequence = [0] * count
         self._last_bit = [0] * count
-        self._taps: list[list[Tap]] = [[] for _ in range(count)]
+        self._taps = TapChains(topology.directions)
+        self._tap_chains = self._taps.chains
 
         # Counters by direction.
         self._frames = [0] * count
@@ -282,37 +276,7 @@ class Fabric:
         ValueError
             When no link is named so.
         """
-        chains = [self._taps[half.number] for half in self.topology.directions_named(name)]
-        for chain in chains:
-            chain.append(tap)
-
-        def remove() -> None:
-            for chain in chains:
-                chain.remove(tap)
-
-        return remove
-
-    def _run_taps(self, direction: int, start_ps: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return what the taps of a direction make of a frame: (additional delay, frame) each."""
-        half = self.topology.directions[direction]
-        frames = [(0, frame)]
-        for tap in self._taps[direction]:
-            passed: list[tuple[int, bytes]] = []
-            for delay, data in frames:
-                result = tap(half, start_ps + delay, data)
-                if result is None:
-                    passed.append((delay, data))
-                    continue
-                for more, replaced in result:
-                    if more < 0:
-                        raise ValueError(f"delay of a tap on {half.name} must be at least 0, got {more}")
-                    passed.append((delay + more, bytes(replaced)))
-            frames = passed
-        if frames:
-            self._added += len(frames) - 1
-        else:
-            self._drops[DropReason.FAULT][direction] += 1
-        return frames
+        return self._taps.attach(self.topology.directions_named(name), tap)
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -328,9 +292,9 @@ class Fabric:
         self._frames[direction] += 1
         self._bytes[direction] += len(frame)
         frames = [(0, frame)]
-        if self._taps[direction]:
+        if self._tap_chains[direction]:
             start = time - self._latency_ps - self._delay_ps[direction]
-            frames = self._run_taps(direction, start - self._slot_ps(direction, len(frame)), frame)
+            frames = self._tapped(direction, start - self._slot_ps(direction, len(frame)), frame)
         packets = []
         for delay, data in frames:
             packet = parse(data)
@@ -391,7 +355,7 @@ class Fabric:
         self._busy_until[output] = time + slot
         self._frames[output] += 1
         self._bytes[output] += size
-        if self._taps[output]:
+        if self._tap_chains[output]:
             self._begin_tapped(time, output, slot, packet)
             return
         self._sequence[output] += 1
@@ -402,10 +366,19 @@ class Fabric:
             place = time + slot + self._delay_ps[output] + self._latency_ps
             heappush(self._events.entries, (place, self._count + output, self._sequence[output], packet))
 
+    def _tapped(self, direction: int, start_ps: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Return what the taps of a direction make of a frame, and count what they add and remove."""
+        frames = self._taps.run(direction, start_ps, frame)
+        if frames:
+            self._added += len(frames) - 1
+        else:
+            self._drops[DropReason.FAULT][direction] += 1
+        return frames
+
     def _begin_tapped(self, time: int, output: int, slot: int, packet: Packet) -> None:
         """Like the end of :meth:`_begin`, with whatever the taps make of the frame."""
         arrival = time + self._delay_ps[output]
-        for delay, data in self._run_taps(output, time, packet.to_bytes(self._macs[output])):
+        for delay, data in self._tapped(output, time, packet.to_bytes(self._macs[output])):
             self._sequence[output] += 1
             sequence = self._sequence[output]
             if self._to_nic[output]:
@@ -474,16 +447,3 @@ class Fabric:
 
     def _by_reason(self) -> list[tuple[DropReason, list[int]]]:
         return list(zip(DropReason, self._drops, strict=True))
-
-
-def _mac_headers(topology: Topology) -> list[bytes]:
-    """Return the 12 bytes of MAC addresses, destination first, of frames on each direction."""
-    plan = UsidPlan(topology)
-    headers = []
-    for half in topology.directions:
-        ends = [
-            plan.host_mac(half.host, half.plane) if number < 0 else plan.switch_mac(topology.switches[number])
-            for number in (half.target_switch, half.source_switch)
-        ]
-        headers.append(b"".join(mac.to_bytes(6, "big") for mac in ends))
-    return headers

@@ -235,6 +235,19 @@ class UsidPlan:
         topology = self.topology
         return self.switch_mac(topology.switches[topology.t0_number(plane, topology.t0_of(host))])
 
+    def mac_headers(self) -> list[bytes]:
+        """Return the 12 bytes of MAC addresses, destination first, of frames on each direction of a link."""
+        switches = self.topology.switches
+        return [
+            b"".join(
+                (
+                    self.host_mac(half.host, half.plane) if end < 0 else self.switch_mac(switches[end])
+                ).to_bytes(6, "big")
+                for end in (half.target_switch, half.source_switch)
+            )
+            for half in self.topology.directions
+        ]
+
     def _t0_usid(self, host: int, plane: int) -> int:
         return wire.usid_value(plane, Tier.T0, self.topology.t0_of(host))
 
