@@ -22,6 +22,7 @@ __all__ = [
     "completion_record",
     "control_request",
     "counter_event",
+    "event_record",
     "feedback_record",
     "nack_trigger",
     "place_command",
@@ -364,6 +365,11 @@ def completion_record(config: NicConfig) -> data.StructLayout:
 def qp_error(config: NicConfig) -> data.StructLayout:
     """A QP goes to ERROR; ``reason`` is a QpErrorReason."""
     return data.StructLayout({"qp": config.qp_bits, "reason": 4})
+
+
+def event_record(config: NicConfig) -> data.StructLayout:
+    """Something the host is told through the event queue; ``kind`` is an EventKind."""
+    return data.StructLayout({"qp": config.qp_bits, "reason": 4, "kind": 4})
 
 
 def counter_event(config: NicConfig) -> data.StructLayout:

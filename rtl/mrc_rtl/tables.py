@@ -14,6 +14,7 @@ __all__ = [
     "CQ_ENTRY",
     "Encapsulation",
     "EV_SET",
+    "EventKind",
     "EV_VALUE",
     "EV_VALUES_PER_PLANE",
     "MEMORY_REGION",
@@ -56,6 +57,13 @@ class QpErrorReason(IntEnum):
     REMOTE_NAK = 7  # requester: a transport NAK arrived
     UNEXPECTED_EVENT = 8  # requester: NACK UNEXP_EVENT
     COMPLETION_OVERRUN = 9  # the completion queue is full
+
+
+class EventKind(IntEnum):
+    """What an entry of the event queue tells."""
+
+    QP_ERROR = 0  # the QP went to ERROR; the reason is a QpErrorReason
+    COMPLETION_OVERRUN = 1  # a completion of this QP was dropped, its queue is full
 
 
 class CompletionStatus(IntEnum):
