@@ -1,0 +1,1 @@
+"""Paths of the engine: path table, spraying, EV expansion."""
