@@ -1,0 +1,80 @@
+"""The sessions of the project. `nox -l` lists them, `nox -s NAME -- ARGUMENTS` runs one.
+
+Every session runs in the environment nox itself is in, which `make install` made: installing the tools
+again for each session would take minutes and hundreds of megabytes.
+"""
+
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10"
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "types", "tests", "tb"]
+nox.options.error_on_external_run = False
+
+PYTHON = sys.executable
+RUNS = Path("runs")
+QUICKSTART = "experiments/quickstart.yaml"
+GENERATORS = ["mrc_rtl.registers"]
+"""Modules that write a file of the repository: `--write` makes it, `--check` fails when it is not current."""
+
+PYTEST = [PYTHON, "-m", "pytest", "--quiet", "-n", "2"]
+"""Two workers: a simulation keeps one core busy, and machines with two cores are common."""
+
+
+@nox.session
+def sim(session: nox.Session) -> None:
+    """Run the quickstart experiment on simulated RTL NICs and say where its report is."""
+    before = set(RUNS.glob("*/report.html"))
+    session.run(PYTHON, "-m", "mrc_host", "run", QUICKSTART, *session.posargs)
+    for report in sorted(set(RUNS.glob("*/report.html")) - before):
+        session.log(f"Open the report in a browser: {report.resolve()}")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test packets, fabric, drivers, experiments and everything that crosses layers."""
+    session.run(*PYTEST, "tests", *session.posargs)
+
+
+@nox.session
+def tb(session: nox.Session) -> None:
+    """Run the benches of every gateware block (-- --sim icarus for the second simulator)."""
+    session.run(*PYTEST, "tb", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format, and that generated files are current."""
+    session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)
+    session.run(PYTHON, "-m", "ruff", "format", "--check", "--quiet")
+    for module in GENERATORS:
+        session.run(PYTHON, "-m", module, "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of host and lab strictly."""
+    session.run(PYTHON, "-m", "mypy", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure speed and engine efficiency, and write bench.json."""
+    session.run(PYTHON, "-m", "mrc_host.bench", *session.posargs)
+
+
+@nox.session
+def synth(session: nox.Session) -> None:
+    """Size the engine for an ECP5 against its budget and write synth.json (-- --pnr to place and route)."""
+    session.run(PYTHON, "-m", "mrc_rtl.synth", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Write the generated pages again and check every link between pages."""
+    for module in GENERATORS:
+        session.run(PYTHON, "-m", module, "--write")
+    session.run(PYTHON, "-m", "pytest", "--quiet", "tests/test_repository.py", "-k", "docs", *session.posargs)
