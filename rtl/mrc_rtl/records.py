@@ -22,6 +22,8 @@ __all__ = [
     "completion_record",
     "control_request",
     "counter_event",
+    "consumer_record",
+    "doorbell",
     "event_record",
     "feedback_record",
     "nack_trigger",
@@ -365,6 +367,21 @@ def completion_record(config: NicConfig) -> data.StructLayout:
 def qp_error(config: NicConfig) -> data.StructLayout:
     """A QP goes to ERROR; ``reason`` is a QpErrorReason."""
     return data.StructLayout({"qp": config.qp_bits, "reason": 4})
+
+
+def doorbell(config: NicConfig) -> data.StructLayout:
+    """``count`` requests of a QP were added to its send or receive queue."""
+    return data.StructLayout({"qp": config.qp_bits, "count": 11})
+
+
+def consumer_record(config: NicConfig) -> data.StructLayout:
+    """The host has read the completions of a queue up to ``index`` (modulo 2^24)."""
+    return data.StructLayout({"queue": queue_bits(config), "index": 24})
+
+
+def queue_bits(config: NicConfig) -> int:
+    """Bits of a completion queue number."""
+    return max(1, (config.completion_queues - 1).bit_length())
 
 
 def event_record(config: NicConfig) -> data.StructLayout:

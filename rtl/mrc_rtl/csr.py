@@ -1,0 +1,385 @@
+"""The engine's registers on AXI4-Lite, made from the elaborated register map."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from . import records
+from .config import NicConfig
+from .records import GlobalCounter
+from .registers import Register, RegisterKind, constant_value, register_map
+from .stream import AxiLiteSignature, TableBus
+from .table_commands import TableCommands, table_port
+from .tables import TableId
+
+__all__ = ["ADDRESS_BITS", "EVENT_QUEUE_DEPTH", "CsrBlock"]
+
+#: Bits of a byte address of the control port.
+ADDRESS_BITS = 16
+
+#: Events kept for the host.
+EVENT_QUEUE_DEPTH = 16
+
+_OKAY = 0b00
+_SLVERR = 0b10
+
+
+class CsrBlock(wiring.Component):
+    """AXI4-Lite subordinate: static settings, table commands, doorbells, events.
+
+    What can be read back without looking at the engine stands in one memory of 32-bit rows: constants and
+    reset values are written by a sequence after reset, settings by the host, the data buffer by both sides.
+    So reading costs a memory, not a multiplexer over every register. A register of several words collects
+    its lower words in a shift register; the write of its highest word applies it and then fills in the rows.
+
+    One access runs at a time. A write waits until the running command is done and its own doorbell is taken.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    control : AXI4-Lite
+    settings : records.settings
+        Stable; wide ones change in one cycle.
+    link_up : one bit per plane
+        From the MACs.
+    table_* : TableBus
+        One per TableId, named by :func:`mrc_rtl.table_commands.table_port`.
+    send_doorbell, receive_doorbell : stream of records.doorbell
+    consumer : stream of records.consumer_record
+    event : stream of records.event_record, in
+        Always taken; when the queue is full the event is counted and lost.
+    event_waiting : 1
+        The event queue is not empty.
+    counter : stream of records.counter_event
+        EVENTS_DROPPED.
+    idle : 1
+
+    Source: profile.md 7; the register map says what each register does.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "control": In(AxiLiteSignature(ADDRESS_BITS)),
+                "settings": Out(records.settings(config), init=self._reset_values()),
+                "link_up": In(config.planes),
+                "send_doorbell": Out(stream.Signature(records.doorbell(config))),
+                "receive_doorbell": Out(stream.Signature(records.doorbell(config))),
+                "consumer": Out(stream.Signature(records.consumer_record(config))),
+                "event": In(stream.Signature(records.event_record(config))),
+                "event_waiting": Out(1),
+                "counter": Out(stream.Signature(records.counter_event(config))),
+                "idle": Out(1),
+                **{table_port(table): Out(TableBus()) for table in TableId},
+            }
+        )
+
+    # The map as rows ---------------------------------------------------------------------------------
+
+    def _elements(self, register: Register) -> int:
+        """How many elements of an array this engine has."""
+        return min(register.count, self.config.planes) if register.name.startswith("port_") else register.count
+
+    def _setting_fields(self, register: Register, index: int) -> list[tuple[Any, Any]]:
+        """Pairs of (signal of the settings, RegisterField) of one setting register."""
+        result = []
+        for field in register.fields:
+            if register.name == "control":
+                result.append((self.settings.enable, field))
+            elif register.name == "port_administration":
+                result.append((self._administration, field))
+            elif register.count > 1:
+                result.append((getattr(self.settings, field.name)[index], field))
+            else:
+                result.append((getattr(self.settings, field.name), field))
+        return result
+
+    def _reset_values(self) -> dict[str, Any]:
+        """Field of the settings → value after reset, as the register map says."""
+        values: dict[str, Any] = {}
+        for register in register_map():
+            if register.kind is RegisterKind.SETTING and register.name not in ("control", "port_administration"):
+                for field in register.fields:
+                    many = register.count > 1
+                    values[field.name] = [field.reset] * self.config.planes if many else field.reset
+        return values
+
+    def _initial_rows(self) -> dict[int, int]:
+        """Row → value after reset, of what the memory holds."""
+        rows: dict[int, int] = {}
+        for register in register_map():
+            if register.kind is RegisterKind.CONSTANT:
+                rows[register.offset // 4] = constant_value(register, self.config)
+            elif register.kind is RegisterKind.SETTING:
+                for index in range(self._elements(register)):
+                    for word in range(register.words):
+                        rows[register.address(index, word) // 4] = register.reset >> 32 * word & 0xFFFFFFFF
+        return rows
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        described = register_map()
+        bus = self.control
+        self._administration = Signal(
+            config.planes, init=described["port_administration"].reset & (1 << config.planes) - 1
+        )
+
+        row_count = 1 << max(
+            register.address(register.count - 1, register.words - 1) // 4 for register in described
+        ).bit_length()
+        row_bits = (row_count - 1).bit_length()
+        m.submodules.rows = rows = Memory(shape=32, depth=row_count, init=[])
+        row_read, row_write = rows.read_port(), rows.write_port()
+        m.submodules.commands = commands = TableCommands()
+        for table in TableId:
+            wiring.connect(m, getattr(commands, table_port(table)), wiring.flipped(getattr(self, table_port(table))))
+
+        # The access in progress.
+        address = Signal(ADDRESS_BITS)
+        row = Signal(row_bits)
+        value = Signal(32)
+        all_strobes = Signal()
+        m.d.comb += row.eq(address[2:])
+        aligned = ~(address[:2].any() | address[2 + row_bits :].any())
+
+        def row_of(name: str) -> int:
+            return described[name].offset // 4
+
+        data_first = row_of("data")
+
+        # What the row is.
+        readable = Signal()
+        writable = Signal()
+        collects = Signal()  # a lower word of a wide register
+        wide_words = Signal(2)  # words below the one that is written
+        mask = Signal(32)
+        settings_write = Signal()  # apply the value to the setting at this row
+        shadow = [Signal(32, name=f"shadow{n}") for n in range(3)]
+        m.d.comb += mask.eq(0xFFFFFFFF)
+        with m.Switch(row):
+            for register in described:
+                for index in range(self._elements(register)):
+                    for word in range(register.words):
+                        with m.Case(register.address(index, word) // 4):
+                            m.d.comb += [readable.eq(register.readable), writable.eq(register.writable)]
+                            if register.kind is not RegisterKind.SETTING:
+                                continue
+                            m.d.comb += mask.eq(register.mask >> 32 * word & 0xFFFFFFFF)
+                            if word < register.words - 1:
+                                m.d.comb += collects.eq(1)
+                                continue
+                            m.d.comb += wide_words.eq(register.words - 1)
+                            whole = Cat(*reversed(shadow[: register.words - 1]), value)
+                            with m.If(settings_write):
+                                for target, field in self._setting_fields(register, index):
+                                    m.d.sync += target.eq(whole[field.low : field.low + field.width])
+        m.d.comb += self.settings.port_up.eq(self._administration & self.link_up)
+
+        # Commands, doorbells.
+        command = described["command"]
+
+        def part(register: Register, name: str) -> Any:
+            field = register.field(name)
+            return value[field.low : field.low + field.width]
+
+        m.d.comb += [
+            commands.table.eq(part(command, "table")),
+            commands.write.eq(part(command, "write")),
+            commands.count.eq(part(command, "count")),
+            commands.index.eq(part(command, "index")),
+            commands.read_data.eq(row_read.data),
+        ]
+        ring_error = Signal()
+        streams = {
+            row_of("send_doorbell"): self.send_doorbell,
+            row_of("receive_doorbell"): self.receive_doorbell,
+            row_of("cq_consumer"): self.consumer,
+        }
+        bell = described["send_doorbell"]
+        for name in ("send_doorbell", "receive_doorbell"):
+            payload = getattr(self, name).payload
+            m.d.comb += [payload.qp.eq(part(bell, "qp")), payload.count.eq(part(bell, "count"))]
+        consumer = described["cq_consumer"]
+        m.d.comb += [
+            self.consumer.payload.queue.eq(part(consumer, "queue")),
+            self.consumer.payload.index.eq(part(consumer, "index")),
+        ]
+        is_bell = Signal()
+        with m.Switch(row):
+            for name in ("send_doorbell", "receive_doorbell"):
+                with m.Case(row_of(name)):
+                    m.d.comb += [is_bell.eq(1), ring_error.eq(part(bell, "qp") >= config.qps)]
+            with m.Case(row_of("cq_consumer")):
+                m.d.comb += [
+                    is_bell.eq(1),
+                    ring_error.eq(part(consumer, "queue") >= config.completion_queues),
+                ]
+
+        # Events.
+        event_shape = records.event_record(config)
+        m.submodules.events = events = SyncFIFOBuffered(width=event_shape.size, depth=EVENT_QUEUE_DEPTH)
+        dropped = Signal(16)
+        to_count = Signal(4)
+        lost = self.event.valid & ~events.w_rdy
+        m.d.comb += [
+            self.event.ready.eq(1),
+            events.w_data.eq(self.event.payload),
+            events.w_en.eq(self.event.valid),
+            self.event_waiting.eq(events.r_rdy),
+            self.counter.payload.index.eq(config.planes * records.PORT_COUNTERS + GlobalCounter.EVENTS_DROPPED),
+            self.counter.valid.eq(to_count != 0),
+        ]
+        with m.If(lost):
+            m.d.sync += dropped.eq(dropped + 1)
+        counted = self.counter.valid & self.counter.ready
+        with m.If(lost & ~counted & (to_count != 15)):
+            m.d.sync += to_count.eq(to_count + 1)
+        with m.Elif(~lost & counted):
+            m.d.sync += to_count.eq(to_count - 1)
+        oldest = Signal(event_shape)
+        m.d.comb += oldest.eq(events.r_data)
+
+        # State that is not in the memory.
+        state = Signal(32)
+        is_state = Signal()
+        is_event = Signal()
+        event = described["event"]
+        with m.Switch(row):
+            with m.Case(row_of("port_status")):
+                m.d.comb += [is_state.eq(1), state.eq(self.link_up)]
+            with m.Case(row_of("command_status")):
+                m.d.comb += [is_state.eq(1), state.eq(Cat(commands.busy, commands.error))]
+            with m.Case(row_of("event_dropped")):
+                m.d.comb += [is_state.eq(1), state.eq(dropped)]
+            with m.Case(row_of("event")):
+                m.d.comb += [is_state.eq(1), is_event.eq(1)]
+                with m.If(events.r_rdy):
+                    for name, source in (
+                        ("reason", oldest.reason),
+                        ("kind", oldest.kind),
+                        ("qp", oldest.qp),
+                        ("valid", 1),
+                    ):
+                        field = event.field(name)
+                        m.d.comb += state[field.low : field.low + field.width].eq(source)
+
+        # Who drives the memory: the sequence after reset, a running command, or the access.
+        initial = Signal(32)
+        fill = Signal(row_bits)
+        with m.Switch(fill):
+            for place, content in self._initial_rows().items():
+                if content:
+                    with m.Case(place):
+                        m.d.comb += initial.eq(content)
+        filling = Signal()
+        store_value = Signal()
+        store_shadow = Signal()
+        with m.If(filling):
+            m.d.comb += [row_write.addr.eq(fill), row_write.data.eq(initial), row_write.en.eq(1)]
+        with m.Elif(commands.busy):
+            m.d.comb += [
+                row_write.addr.eq(data_first | commands.row),
+                row_write.data.eq(commands.store_data),
+                row_write.en.eq(commands.store),
+            ]
+        with m.Else():
+            m.d.comb += [
+                row_write.addr.eq(row),
+                row_write.data.eq(Mux(store_shadow, shadow[0], value & mask)),
+                row_write.en.eq(store_value | store_shadow),
+            ]
+        m.d.comb += row_read.addr.eq(Mux(commands.busy, data_first | commands.row, row))
+
+        rows_left = Signal(2)
+        was_write = Signal()
+        response = Signal(2)
+        m.d.comb += [bus.bresp.eq(response), bus.rresp.eq(response)]
+        take_write = bus.awvalid & bus.wvalid & ~commands.busy & ~(bus.arvalid & was_write)
+        with m.FSM() as machine:
+            with m.State("FILL"):
+                m.d.comb += filling.eq(1)
+                m.d.sync += fill.eq(fill + 1)
+                with m.If(fill == row_count - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                with m.If(take_write):
+                    m.d.comb += [bus.awready.eq(1), bus.wready.eq(1)]
+                    m.d.sync += [
+                        address.eq(bus.awaddr),
+                        value.eq(bus.wdata),
+                        all_strobes.eq(bus.wstrb.all()),
+                        was_write.eq(1),
+                    ]
+                    m.next = "WRITE"
+                with m.Elif(bus.arvalid):
+                    m.d.comb += bus.arready.eq(1)
+                    m.d.sync += [address.eq(bus.araddr), was_write.eq(0)]
+                    m.next = "READ"
+            with m.State("WRITE"):
+                m.d.sync += response.eq(_OKAY)
+                m.next = "WRITTEN"
+                with m.If(~(writable & aligned & all_strobes) | ring_error):
+                    m.d.sync += response.eq(_SLVERR)
+                with m.Elif(is_bell):
+                    m.next = "RING"
+                with m.Elif(row == row_of("command")):
+                    m.d.comb += commands.start.eq(1)
+                with m.Elif(collects):
+                    m.d.sync += [
+                        shadow[0].eq(value & mask), shadow[1].eq(shadow[0]), shadow[2].eq(shadow[1])
+                    ]  # fmt: skip
+                with m.Else():
+                    m.d.comb += [store_value.eq(1), settings_write.eq(1)]
+                    m.d.sync += rows_left.eq(wide_words)
+                    with m.If(wide_words != 0):
+                        m.d.sync += address.eq(address - 4)
+                        m.next = "LOWER_WORDS"
+            with m.State("LOWER_WORDS"):
+                m.d.comb += store_shadow.eq(1)
+                m.d.sync += [
+                    shadow[0].eq(shadow[1]), shadow[1].eq(shadow[2]),
+                    address.eq(address - 4), rows_left.eq(rows_left - 1),
+                ]  # fmt: skip
+                with m.If(rows_left == 1):
+                    m.next = "WRITTEN"
+            with m.State("RING"):
+                with m.Switch(row):
+                    for place, port in streams.items():
+                        with m.Case(place):
+                            m.d.comb += port.valid.eq(1)
+                            with m.If(port.ready):
+                                m.next = "WRITTEN"
+            with m.State("WRITTEN"):
+                m.d.comb += bus.bvalid.eq(1)
+                with m.If(bus.bready):
+                    m.next = "IDLE"
+            with m.State("READ"):
+                # The memory belongs to a running command; state can be read at any time.
+                with m.If(~(readable & aligned)):
+                    m.d.sync += [response.eq(_SLVERR), bus.rdata.eq(0)]
+                    m.next = "ANSWER"
+                with m.Elif(is_state):
+                    m.d.sync += [response.eq(_OKAY), bus.rdata.eq(state)]
+                    m.d.comb += events.r_en.eq(is_event)
+                    m.next = "ANSWER"
+                with m.Elif(~commands.busy):
+                    m.next = "READ_ROW"
+            with m.State("READ_ROW"):
+                m.d.sync += [response.eq(_OKAY), bus.rdata.eq(row_read.data)]
+                m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += bus.rvalid.eq(1)
+                with m.If(bus.rready):
+                    m.next = "IDLE"
+
+        m.d.comb += self.idle.eq(machine.ongoing("IDLE") & ~commands.busy & (to_count == 0))
+        return m
