@@ -19,6 +19,7 @@ __all__ = [
     "PortCounter",
     "TraceKind",
     "Trimmed",
+    "advance_record",
     "completion_record",
     "control_request",
     "counter_event",
@@ -30,8 +31,11 @@ __all__ = [
     "place_command",
     "placed_record",
     "qp_error",
+    "receive_init",
     "receive_record",
+    "receive_state",
     "received_report",
+    "region_answer",
     "region_request",
     "settings",
     "snapshot_answer",
@@ -167,7 +171,11 @@ def plane_bits(config: NicConfig) -> int:
 
 
 def _trigger_fields(config: NicConfig) -> dict[str, int]:
-    """What a SACK needs of the packet that triggered it."""
+    """What travels with an admitted packet to the tracker and on to the SACK that it triggers.
+
+    ``immediate`` tells the length of its headers, ``epoch`` which drain (see ``drain``) waits for it. The
+    placement hands all of them on unchanged.
+    """
     return {
         "qp": config.qp_bits,
         "psn": 24,
@@ -179,6 +187,8 @@ def _trigger_fields(config: NicConfig) -> dict[str, int]:
         "marked": 1,
         "retransmission": 1,
         "ack_request": 1,
+        "immediate": 1,
+        "epoch": 1,
     }
 
 
@@ -214,6 +224,39 @@ def received_report(config: NicConfig) -> data.StructLayout:
     return data.StructLayout(
         {**_trigger_fields(config), "length": 13, "duplicate": 1, "below": 1, "advanced": 1}
     )
+
+
+def receive_init(config: NicConfig) -> data.StructLayout:
+    """A QP's receive state starts anew (its qp_receive entry was written); nothing of it is in flight.
+
+    ``active``: it now accepts packets (RTR or RTS), from ``initial_psn`` on; otherwise it was reset.
+    """
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "active": 1,
+            "initial_psn": 24,
+            "peer_qpn_low": 16,
+            "completion_queue": max(1, (config.completion_queues - 1).bit_length()),
+        }
+    )
+
+
+def receive_state(config: NicConfig) -> data.StructLayout:
+    """The read-only words of a qp_receive entry, as the tracker answers for the host."""
+    return data.StructLayout(
+        {"cumulative_psn": 24, "highest_psn": 24, "message_number": 24, "received_units": 24}
+    )
+
+
+def advance_record(config: NicConfig) -> data.StructLayout:
+    """Everything up to ``cumulative_psn`` of a QP is placed."""
+    return data.StructLayout({"qp": config.qp_bits, "cumulative_psn": 24})
+
+
+def region_answer(config: NicConfig) -> data.StructLayout:
+    """Outcome of a region look-up; ``bus_address`` counts only when ``ok``."""
+    return data.StructLayout({"ok": 1, "bus_address": config.address_width})
 
 
 def snapshot_request(config: NicConfig) -> data.StructLayout:
