@@ -20,6 +20,7 @@ __all__ = [
     "TraceKind",
     "Trimmed",
     "advance_record",
+    "buffer_release",
     "completion_record",
     "control_request",
     "counter_event",
@@ -163,6 +164,11 @@ def receive_record(config: NicConfig) -> data.StructLayout:
 def buffer_address_bits(config: NicConfig) -> int:
     """Bits that address a beat of one plane's packet buffer."""
     return (config.receive_buffer_bytes // config.data_bytes - 1).bit_length()
+
+
+def buffer_release(config: NicConfig) -> data.StructLayout:
+    """The oldest ``beats`` of a plane's packet buffer are read and may be written again."""
+    return data.StructLayout({"beats": (config.mtu // config.data_bytes).bit_length()})
 
 
 def plane_bits(config: NicConfig) -> int:
