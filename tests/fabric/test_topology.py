@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from fabric.traffic import quickstart, specs, star
-from mrc_host.fabric.spec import TopologySpec, describe_validation_error
+from mrc_host.errors import ConfigError
+from mrc_host.fabric.spec import TopologySpec, config_errors, parse_topology
 from mrc_host.fabric.topology import Topology
 
 
@@ -142,13 +143,16 @@ GOOD: dict[str, Any] = {"hosts": 4, "planes": 4, "t0_per_plane": 2, "t1_per_plan
         ({"planes": "4"}, "planes must be a whole number between 1 and 8, got '4'"),
         ({"planes": True}, "planes must be a whole number between 1 and 8, got True"),
         ({"hosts": 0}, "hosts must be a whole number between 1 and 65536, got 0"),
-        ({"hosts": 5}, "hosts must be a multiple of t0_per_plane = 2, got 5"),
+        ({"hosts": 5}, "t0_per_plane must be a divisor of hosts = 5, got 2"),
         ({"t1_per_plane": 256}, "t1_per_plane must be a whole number between 0 and 255, got 256"),
         ({"t0_per_plane": 1024}, "t0_per_plane must be a whole number between 1 and 1023, got 1024"),
-        ({"t1_per_plane": 0}, "t0_per_plane must be 1 when t1_per_plane is 0 (a star), got 2"),
+        (
+            {"t1_per_plane": 0},
+            "t1_per_plane must be at least 1 with t0_per_plane = 2 (only a star of one T0 has none), got 0",
+        ),
         (
             {"hosts": 2048},
-            "hosts must be at most 1023 per T0 (10 bits of uSID index), got 1024 with t0_per_plane = 2",
+            "t0_per_plane must be at least 3 for hosts = 2048 (a uSID tells 1023 hosts per T0 apart), got 2",
         ),
         ({"rate_gbps": 0}, "rate_gbps must be a number of Gb/s above 0 to 1600, got 0"),
         ({"rate_gbps": float("nan")}, "rate_gbps must be a number of Gb/s above 0 to 1600, got nan"),
@@ -158,7 +162,7 @@ GOOD: dict[str, Any] = {"hosts": 4, "planes": 4, "t0_per_plane": 2, "t1_per_plan
         ),
         (
             {"t1_link_delay_ns": [1000]},
-            "t1_link_delay_ns must have one value for each of t1_per_plane = 2 switches, got 1",
+            "t1_link_delay_ns must be one number or a list of t1_per_plane = 2 numbers, got [1000.0]",
         ),
         (
             {"t1_link_delay_ns": [1000, "5 us"]},
@@ -169,34 +173,53 @@ GOOD: dict[str, Any] = {"hosts": 4, "planes": 4, "t0_per_plane": 2, "t1_per_plan
             "switch_latency_ns must be a number of nanoseconds from 0 to 1e+09, got -1",
         ),
         ({"queue_bytes": 10}, "queue_bytes must be a whole number between 64 and 4294967296, got 10"),
-        ({"rate_mbps": 10}, "rate_mbps is not a key of this section"),
+        (
+            {"rate_mbps": 10},
+            "rate_mbps must be a known key: hosts, planes, t0_per_plane, t1_per_plane, rate_gbps, "
+            "t1_rate_gbps, host_link_delay_ns, t1_link_delay_ns, queue_bytes, control_queue_bytes, "
+            "switch_latency_ns, links, got 'rate_mbps'",
+        ),
         (
             {"links": [{"link": "h0-p0.t0.1"}]},
-            "links.0 must give rate_gbps or delay_ns for link h0-p0.t0.1, got neither",
+            "links.0 must be a link with rate_gbps or delay_ns, got 'h0-p0.t0.1'",
         ),
-        ({"links": [{"link": "x", "delay_us": 1}]}, "links.0.delay_us is not a key of this section"),
+        (
+            {"links": [{"link": "x", "delay_us": 1}]},
+            "links.0.delay_us must be a known key: link, rate_gbps, delay_ns, got 'delay_us'",
+        ),
+        ({"links": 3}, "links must be a valid list, got 3"),
+        ({"links": [{"link": 5, "delay_ns": 1}]}, "links.0.link must be a valid string, got 5"),
     ],
 )
 def test_messages(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        TopologySpec.model_validate(GOOD | change)
-    assert describe_validation_error(error.value)[0][1] == message
+    with pytest.raises(ConfigError) as error:
+        parse_topology(GOOD | change)
+    assert str(error.value) == message
 
 
 def test_missing_key_is_named() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_topology({key: value for key, value in GOOD.items() if key != "rate_gbps"})
+    assert str(error.value) == "rate_gbps must be given, got nothing"
+
+
+def test_left_out_t1_needs_one_t0() -> None:
+    with pytest.raises(ConfigError, match="t1_per_plane must be at least 1 with t0_per_plane = 2"):
+        parse_topology({key: value for key, value in GOOD.items() if key != "t1_per_plane"})
+
+
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(ValidationError) as error:
-        TopologySpec.model_validate({key: value for key, value in GOOD.items() if key != "rate_gbps"})
-    assert describe_validation_error(error.value) == [
-        (("rate_gbps",), "rate_gbps must be given, got nothing")
-    ]
+        TopologySpec.model_validate(GOOD | {"planes": 0, "rate_gbps": -1})
+    assert [problem.path for problem in config_errors(error.value)] == ["planes", "rate_gbps"]
 
 
 def test_override_of_no_link_is_refused() -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ConfigError) as error:
         quickstart(links=[{"link": "p0.t0.1-p0.t1.3", "delay_ns": 1}])
     assert str(error.value) == (
-        "links.0.link must name at least one link, such as h0-p0.t0.1 or p3.t0.2-p3.t1.2, "
-        "got 'p0.t0.1-p0.t1.3'"
+        "links.0.link must be the name of a link, such as h0-p0.t0.1 or p3.t0.2-p3.t1.2, "
+        "or a pattern that matches one, got 'p0.t0.1-p0.t1.3'"
     )
 
 

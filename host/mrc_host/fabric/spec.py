@@ -1,18 +1,29 @@
 """What a user writes about a topology, as a checked schema.
 
 Units stand in the names of the keys. Unknown keys are refused. Every message has the form
-"planes must be between 1 and 8, got 9"; the loader of experiment files adds file and line.
+"planes must be a whole number between 1 and 8, got 9"; the loader of a file adds file and line.
 
 Source: profile.md 1 and 2; design.md 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from mrc_host.errors import ConfigError
 from mrc_rtl.wire import EV, USID
 
 __all__ = [
@@ -22,7 +33,8 @@ __all__ = [
     "T1_MAXIMUM",
     "LinkOverride",
     "TopologySpec",
-    "describe_validation_error",
+    "config_errors",
+    "parse_topology",
 ]
 
 PLANES_MAXIMUM = USID["plane"].mask + 1
@@ -38,16 +50,19 @@ RATE_MAXIMUM_GBPS = 1600
 DELAY_MAXIMUM_NS = 1_000_000_000
 
 
+def _refuse(expected: str, value: Any) -> PydanticCustomError:
+    """Return an error that reads "must be <expected>, got <value>" behind the key."""
+    return PydanticCustomError(
+        "mrc_config", "must be {expected}, got {value}", {"expected": expected, "value": value}
+    )
+
+
 def _bounded_integer(low: int, high: int) -> BeforeValidator:
     """Return a validator for whole numbers between two limits, both allowed."""
 
     def check(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise PydanticCustomError(
-                "mrc_range",
-                "must be a whole number between {low} and {high}, got {value}",
-                {"low": low, "high": high, "value": repr(value)},
-            )
+            raise _refuse(f"a whole number between {low} and {high}", value)
         return value
 
     return BeforeValidator(check)
@@ -57,11 +72,7 @@ def _check_number(value: Any, what: str, low: float, high: float, *, low_allowed
     good = not isinstance(value, bool) and isinstance(value, int | float)
     if not good or not (low <= value if low_allowed else low < value) or not value <= high:
         low_text = f"from {low:g}" if low_allowed else f"above {low:g}"
-        raise PydanticCustomError(
-            "mrc_range",
-            "must be a number of {what} {low} to {high}, got {value}",
-            {"what": what, "low": low_text, "high": f"{high:g}", "value": repr(value)},
-        )
+        raise _refuse(f"a number of {what} {low_text} to {high:g}", value)
     return float(value)
 
 
@@ -79,9 +90,9 @@ def _check_link_delay(value: Any) -> float:
 
 
 def _check_delays(value: Any) -> Any:
-    return (
-        [_check_link_delay(item) for item in value] if isinstance(value, list) else _check_link_delay(value)
-    )
+    if isinstance(value, list):
+        return [_check_link_delay(item) for item in value]
+    return _check_link_delay(value)
 
 
 Rate = Annotated[float, BeforeValidator(_check_rate)]
@@ -113,11 +124,7 @@ class LinkOverride(BaseModel):
     @model_validator(mode="after")
     def _changes_something(self) -> LinkOverride:
         if self.rate_gbps is None and self.delay_ns is None:
-            raise PydanticCustomError(
-                "mrc_override",
-                "must give rate_gbps or delay_ns for link {link}, got neither",
-                {"link": self.link},
-            )
+            raise _refuse("a link with rate_gbps or delay_ns", self.link)
         return self
 
 
@@ -162,8 +169,8 @@ class TopologySpec(BaseModel):
 
     hosts: Annotated[int, _bounded_integer(1, HOSTS_MAXIMUM)]
     planes: Annotated[int, _bounded_integer(1, PLANES_MAXIMUM)]
-    t0_per_plane: Annotated[int, _bounded_integer(1, T0_MAXIMUM)] = 1
-    t1_per_plane: Annotated[int, _bounded_integer(0, T1_MAXIMUM)] = 0
+    t0_per_plane: Annotated[int, _bounded_integer(1, T0_MAXIMUM)] = Field(default=1, validate_default=True)
+    t1_per_plane: Annotated[int, _bounded_integer(0, T1_MAXIMUM)] = Field(default=0, validate_default=True)
     rate_gbps: Rate
     t1_rate_gbps: Rate | None = None
     host_link_delay_ns: LinkDelay = 1000.0
@@ -173,34 +180,36 @@ class TopologySpec(BaseModel):
     switch_latency_ns: Delay = 0.0
     links: list[LinkOverride] = Field(default_factory=list)
 
-    @model_validator(mode="after")
-    def _can_be_built(self) -> TopologySpec:
-        if self.hosts % self.t0_per_plane:
-            raise PydanticCustomError(
-                "mrc_topology",
-                "hosts must be a multiple of t0_per_plane = {t0}, got {hosts}",
-                {"t0": self.t0_per_plane, "hosts": self.hosts},
-            )
-        if self.hosts // self.t0_per_plane > T0_MAXIMUM:
-            raise PydanticCustomError(
-                "mrc_topology",
-                "hosts must be at most {limit} per T0 (10 bits of uSID index), "
-                "got {got} with t0_per_plane = {t0}",
-                {"limit": T0_MAXIMUM, "got": self.hosts // self.t0_per_plane, "t0": self.t0_per_plane},
-            )
-        if self.t1_per_plane == 0 and self.t0_per_plane != 1:
-            raise PydanticCustomError(
-                "mrc_topology",
-                "t0_per_plane must be 1 when t1_per_plane is 0 (a star), got {t0}",
-                {"t0": self.t0_per_plane},
-            )
-        if isinstance(self.t1_link_delay_ns, list) and len(self.t1_link_delay_ns) != self.t1_per_plane:
-            raise PydanticCustomError(
-                "mrc_topology",
-                "t1_link_delay_ns must have one value for each of t1_per_plane = {t1} switches, got {got}",
-                {"t1": self.t1_per_plane, "got": len(self.t1_link_delay_ns)},
-            )
-        return self
+    @field_validator("t0_per_plane")
+    @classmethod
+    def _divides_hosts(cls, value: int, info: ValidationInfo) -> int:
+        hosts = info.data.get("hosts")
+        if hosts is not None:
+            if hosts % value:
+                raise _refuse(f"a divisor of hosts = {hosts}", value)
+            if hosts // value > T0_MAXIMUM:
+                least = -(-hosts // T0_MAXIMUM)
+                raise _refuse(
+                    f"at least {least} for hosts = {hosts} (a uSID tells {T0_MAXIMUM} hosts per T0 apart)",
+                    value,
+                )
+        return value
+
+    @field_validator("t1_per_plane")
+    @classmethod
+    def _connects_the_t0(cls, value: int, info: ValidationInfo) -> int:
+        t0 = info.data.get("t0_per_plane")
+        if value == 0 and t0 is not None and t0 != 1:
+            raise _refuse(f"at least 1 with t0_per_plane = {t0} (only a star of one T0 has none)", value)
+        return value
+
+    @field_validator("t1_link_delay_ns")
+    @classmethod
+    def _one_delay_for_each_t1(cls, value: float | list[float], info: ValidationInfo) -> float | list[float]:
+        t1 = info.data.get("t1_per_plane")
+        if isinstance(value, list) and t1 is not None and len(value) != t1:
+            raise _refuse(f"one number or a list of t1_per_plane = {t1} numbers", value)
+        return value
 
     def t1_delay_ns(self, index: int) -> float:
         """Return the delay of the links to T1 number ``index`` (from 1), before overrides."""
@@ -208,25 +217,44 @@ class TopologySpec(BaseModel):
         return delays[index - 1] if isinstance(delays, list) else delays
 
 
-def describe_validation_error(error: ValidationError) -> list[tuple[tuple[str | int, ...], str]]:
-    """Turn pydantic's errors into (path to the key, text) pairs in this project's wording.
+def config_errors(error: ValidationError, model: type[BaseModel] = TopologySpec) -> list[ConfigError]:
+    """Turn the errors of a validated model into this project's form, which a loader can give a place.
 
-    The text begins with the key, for instance ``planes must be a whole number between 1 and 8, got 9``.
+    Parameters
+    ----------
+    error : ValidationError
+        What pydantic raised.
+    model : type
+        The model that was validated, to name the keys it knows.
     """
-    lines: list[tuple[tuple[str | int, ...], str]] = []
+    problems = []
     for item in error.errors():
-        path = tuple(item["loc"])
-        name = ".".join(str(part) for part in path)
-        kind = item["type"]
+        path = ".".join(str(part) for part in item["loc"])
+        kind, value = item["type"], item.get("input")
         if kind == "extra_forbidden":
-            text = f"{name} is not a key of this section"
+            known = LinkOverride if model is TopologySpec and item["loc"][0] == "links" else model
+            expected = f"a known key: {', '.join(known.model_fields)}"
+            problems.append(ConfigError(path, expected, item["loc"][-1]))
         elif kind == "missing":
-            text = f"{name} must be given, got nothing"
-        elif kind == "mrc_topology":
-            text = f"{name}: {item['msg']}" if name else item["msg"]
-        elif kind.startswith("mrc_"):
-            text = f"{name} {item['msg']}" if name else item["msg"]
+            problems.append(ConfigError(path, "given"))
+        elif kind == "mrc_config":
+            context = item["ctx"]
+            problems.append(ConfigError(path, context["expected"], context["value"]))
         else:
-            text = f"{name}: {item['msg']}, got {item.get('input')!r}"
-        lines.append((path, text))
-    return lines
+            expected = item["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+            problems.append(ConfigError(path, expected, value))
+    return problems
+
+
+def parse_topology(data: Mapping[str, Any]) -> TopologySpec:
+    """Check what a file says about a topology.
+
+    Raises
+    ------
+    ConfigError
+        For the first thing that is wrong.
+    """
+    try:
+        return TopologySpec.model_validate(data)
+    except ValidationError as error:
+        raise config_errors(error)[0] from error

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from fractions import Fraction
 
+from mrc_host.errors import ConfigError
 from mrc_host.fabric.links import Direction, Link, Path, Switch
 from mrc_host.fabric.spec import LinkOverride, TopologySpec
 from mrc_rtl.wire import Tier
@@ -65,7 +66,7 @@ class Topology:
 
     Raises
     ------
-    ValueError
+    ConfigError
         When the link pattern of an override matches no link.
     """
 
@@ -84,9 +85,11 @@ class Topology:
         self.links = tuple(self._build_links())
         for index, used in enumerate(self._overrides_used):
             if not used:
-                raise ValueError(
-                    f"links.{index}.link must name at least one link, such as {self.links[0].name} or "
-                    f"{self.links[-1].name}, got {spec.links[index].link!r}"
+                raise ConfigError(
+                    f"links.{index}.link",
+                    f"the name of a link, such as {self.links[0].name} or {self.links[-1].name}, "
+                    "or a pattern that matches one",
+                    spec.links[index].link,
                 )
         halves = [half for link in self.links for half in (link.up, link.down)]
         self.directions = tuple(sorted(halves, key=lambda half: half.number))
