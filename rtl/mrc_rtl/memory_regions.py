@@ -1,0 +1,291 @@
+"""Memory regions: the table of keys, and the look-ups that turn a virtual address into a bus address."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from . import records, tables
+from .config import NicConfig
+from .entry_memory import EntryMemory
+from .stream import TableBus
+
+__all__ = ["LOOKUP_PORTS", "MemoryRegions"]
+
+#: Port 0 serves the receive side, port 1 the requester.
+LOOKUP_PORTS = 2
+
+_KEY_INDEX_LOW = 8
+
+
+def _word_layout(word: int) -> data.StructLayout:
+    """Layout of one word of a memory region entry, from the table's description."""
+    fields: dict[str, Any] = {}
+    position = 0
+    for field in sorted(tables.MEMORY_REGION.fields, key=lambda field: field.low):
+        if field.word == word:
+            if field.low != position:
+                raise ValueError(f"memory_region word {word} must have no gap below {field.name}")
+            fields[field.name] = field.width
+            position = field.low + field.width
+    return data.StructLayout(fields)
+
+
+class _Lookup(wiring.Component):
+    """One look-up at a time: reads an entry row by row, one 64-bit addition or comparison a cycle.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    request, answer : streams
+    blocked : 1
+        Start nothing: the table is being written.
+    enable, entry, row, data
+        Read port of the table's memory.
+    active : 1
+        A look-up runs and needs the memory.
+    busy : 1
+        Something is waiting, running or not taken yet.
+    """
+
+    def __init__(self, config: NicConfig, entries: EntryMemory) -> None:
+        self._config = config
+        self._rows = entries.rows
+        self._row_words = entries.row_words
+        self._entry_bits = entries.entry_bits
+        super().__init__(
+            {
+                "request": In(stream.Signature(records.region_request(config))),
+                "answer": Out(stream.Signature(records.region_answer(config))),
+                "blocked": In(1),
+                "enable": Out(1),
+                "entry": Out(entries.entry_bits),
+                "row": Out(max(1, entries.row_bits)),
+                "data": In(64 * entries.row_words),
+                "active": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        rows, row_words = self._rows, self._row_words
+        request = Signal(records.region_request(config))
+        answer = self.answer
+
+        def word(number: int) -> Any:
+            start = 64 * (number % row_words)
+            return self.data[start : start + 64]
+
+        # Steps: a cycle for each row's arrival, but at least two, then the last comparison.
+        offset_step = 1 // row_words
+        end_step = max(2 // row_words, offset_step + 1)
+        bus_step = max(3 // row_words, end_step)
+        final = end_step + 1
+        step = Signal(range(final + 1))
+        busy = Signal()
+        done = Signal()
+        m.d.comb += [
+            done.eq(busy & (step == final) & (~answer.valid | answer.ready)),
+            self.request.ready.eq(~self.blocked & (~busy | done)),
+            self.active.eq(busy),
+            self.busy.eq(busy | answer.valid | self.request.valid),
+        ]
+
+        index = Signal(24)
+        start = Signal()
+        known = Signal()
+        m.d.comb += [
+            start.eq(self.request.valid & self.request.ready),
+            index.eq(self.request.payload.key[_KEY_INDEX_LOW:]),
+            self.entry.eq(
+                Mux(start, index[: self._entry_bits], request.key[_KEY_INDEX_LOW:][: self._entry_bits])
+            ),
+            self.enable.eq(start | (busy & (step < rows - 1))),
+            self.row.eq(Mux(start, 0, step + 1)),
+        ]
+        with m.If(done):
+            m.d.sync += busy.eq(0)
+        with m.If(start):
+            m.d.sync += [
+                busy.eq(1),
+                step.eq(0),
+                request.eq(self.request.payload),
+                known.eq(index < config.memory_regions),
+            ]
+        with m.Elif(busy & (step != final)):
+            m.d.sync += step.eq(step + 1)
+
+        first = data.View(_word_layout(0), word(0)[: _word_layout(0).size])
+        allowed = Signal()
+        offset = Signal(64)
+        above = Signal()
+        wraps = Signal()
+        end = Signal(65)
+        length = Signal(64)
+        low_end = Signal(14)
+        bus_address = Signal(config.address_width)
+        m.d.comb += low_end.eq(request.address[:13] + request.length)
+        with m.If(busy):
+            with m.If(step == 0):
+                m.d.sync += [
+                    allowed.eq(
+                        known
+                        & first.valid
+                        & (first.key == request.key)
+                        & (first.protection_domain == request.protection_domain)
+                        & (first.remote_write | ~request.write)
+                    ),
+                    # The last byte must not lie behind the end of the address space.
+                    wraps.eq(request.address[13:].all() & low_end[13] & low_end[:13].any()),
+                ]
+            with m.If(step == offset_step):
+                difference = Cat(request.address, 1) - Cat(word(1), 0)
+                m.d.sync += [offset.eq(difference[:64]), above.eq(difference[64])]
+            with m.If(step == end_step):
+                m.d.sync += [end.eq(offset + request.length), length.eq(word(2))]
+            with m.If(step == bus_step):
+                m.d.sync += bus_address.eq(word(3)[: config.address_width] + offset[: config.address_width])
+
+        with m.If(answer.valid & answer.ready):
+            m.d.sync += answer.valid.eq(0)
+        with m.If(done):
+            m.d.sync += [
+                answer.valid.eq(1),
+                answer.payload.ok.eq(allowed & above & ~wraps & (end <= length)),
+            ]
+            if bus_step == final:
+                m.d.sync += answer.payload.bus_address.eq(
+                    word(3)[: config.address_width] + offset[: config.address_width]
+                )
+            else:
+                m.d.sync += answer.payload.bus_address.eq(bus_address)
+        return m
+
+
+class MemoryRegions(wiring.Component):
+    """Owner of the memory region table, with a look-up port for the receive side and one for the requester.
+
+    A region is found by its key: bits 31:8 are the entry, and the whole key, generation included, must be
+    equal. The entry must be valid and of the asked protection domain, have the right to be written by a peer
+    when ``write`` is set, and hold every byte of the range; address and bounds are compared in full 64 bits.
+
+    A host command holds look-ups back from its first word to its last, so that they never see half an entry.
+    A write is answered only when every packet that was admitted under the old entry has left the engine
+    (``drain``): an invalidated key is not used any more when the host learns of it. Until the sequenced clear
+    after reset has run, look-ups wait.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    table : TableBus
+        Table memory_region.
+    requests, answers : streams, arrays of 2
+        Look-up ports; each answers in order, one look-up in at most 5 cycles.
+    drain : 1, out
+        Held until ``drained``.
+    drained : 1, in
+        Pulse: no packet admitted before ``drain`` rose is in flight. Tie to 1 where nothing is.
+    idle : 1
+
+    Source: profile.md 5 and 7; design, rules 1 and 12.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "table": In(TableBus()),
+                "requests": In(stream.Signature(records.region_request(config))).array(LOOKUP_PORTS),
+                "answers": Out(stream.Signature(records.region_answer(config))).array(LOOKUP_PORTS),
+                "drain": Out(1),
+                "drained": In(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        bus = self.table
+        m.submodules.entries = entries = EntryMemory(config, config.memory_regions, LOOKUP_PORTS)
+        lookups = [_Lookup(config, entries) for _ in range(LOOKUP_PORTS)]
+
+        clearing = Signal(init=1)
+        cleared = Signal(entries.entry_bits)
+        in_command = Signal()  # between the first and the last word of a write
+        reading = Signal()
+        blocked = Signal()
+        m.d.comb += blocked.eq(clearing | in_command | reading | bus.valid | self.drain)
+        for n, lookup in enumerate(lookups):
+            m.submodules[f"lookup{n}"] = lookup
+            wiring.connect(m, lookup.request, wiring.flipped(self.requests[n]))
+            wiring.connect(m, lookup.answer, wiring.flipped(self.answers[n]))
+            m.d.comb += [
+                lookup.blocked.eq(blocked),
+                lookup.data.eq(entries.data[n]),
+                entries.enable[n].eq(lookup.enable),
+                entries.entry[n].eq(lookup.entry),
+                entries.row[n].eq(lookup.row),
+            ]
+        # The clear after reset, then the host's writes.
+        known = Signal()
+        m.d.comb += known.eq(bus.index < config.memory_regions)
+        with m.If(clearing):
+            m.d.comb += [entries.write.eq(1), entries.write_entry.eq(cleared), entries.write_last.eq(1)]
+            m.d.sync += cleared.eq(cleared + 1)
+            with m.If(cleared == config.memory_regions - 1):
+                m.d.sync += clearing.eq(0)
+        with m.Else():
+            m.d.comb += [
+                entries.write.eq(bus.valid & bus.ready & bus.write & known & (bus.word < 4)),
+                entries.write_entry.eq(bus.index[: entries.entry_bits]),
+                entries.write_word.eq(bus.word[:2]),
+                entries.write_data.eq(bus.write_data),
+                entries.write_last.eq(bus.last),
+            ]
+
+        # A read borrows the memory port of look-up 0.
+        place_bits = (entries.row_words - 1).bit_length()
+        place = Signal(max(1, place_bits))
+        m.d.comb += bus.read_data.eq(entries.data[0].word_select(place, 64))
+        lookup_runs = Signal()
+        m.d.comb += lookup_runs.eq(lookups[0].active | lookups[1].active)
+        with m.If(bus.valid & ~clearing & ~lookup_runs & ~self.drain & ~reading):
+            m.d.comb += bus.ready.eq(1)
+            m.d.sync += place.eq(bus.word[:place_bits])
+            with m.If(~known | (bus.word >= 4)):
+                m.d.comb += [bus.done.eq(1), bus.error.eq(1)]
+                with m.If(bus.last):
+                    m.d.sync += in_command.eq(0)
+            with m.Elif(bus.write):
+                m.d.sync += in_command.eq(~bus.last)
+                with m.If(bus.last):
+                    m.d.sync += self.drain.eq(1)
+                with m.Else():
+                    m.d.comb += bus.done.eq(1)
+            with m.Else():
+                m.d.sync += reading.eq(1)
+                m.d.comb += [
+                    entries.enable[0].eq(1),
+                    entries.entry[0].eq(bus.index[: entries.entry_bits]),
+                    entries.row[0].eq(bus.word[place_bits:2]),
+                ]
+        with m.If(reading):
+            m.d.comb += bus.done.eq(1)
+            m.d.sync += reading.eq(0)
+        with m.If(self.drain & self.drained):
+            m.d.comb += bus.done.eq(1)
+            m.d.sync += self.drain.eq(0)
+        m.d.comb += self.idle.eq(
+            ~(clearing | in_command | reading | bus.valid | self.drain | lookups[0].busy | lookups[1].busy)
+        )
+        return m
