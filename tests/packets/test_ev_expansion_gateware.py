@@ -4,8 +4,9 @@ Sweep: the vectors and random profiles, 4 to 128 profile bits a cycle, widths th
 Stimulus: several profiles in the memory, requests in random order, random back-pressure on the result, rows
 read back between requests.
 Checks: every result equals the Python expansion, left-aligned; rows read back equal those written; results
-follow one another in rows + 2 cycles; exact messages.
-Timing: bounded by 40 cycles a result.
+follow one another in rows + 2 cycles; idle before and after, not while a result waits; one memory with
+one write port; exact messages.
+Timing: every wait is bounded by 400 cycles.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from mrc_host.packets.ev_expansion import EvProfile
+from mrc_rtl.memory_rules import memories_of
 from mrc_rtl.paths.ev_expansion import EvExpansion
 from packets.ev_profiles import random_profile
 from packets.strategies import load
@@ -67,6 +69,7 @@ def run(
 
     async def receive(ctx):
         cycle = 0
+        assert ctx.get(dut.idle)
         for number, ev in requests:
             waited = 0
             while True:
@@ -76,12 +79,14 @@ def run(
                 cycle += 1
                 waited += 1
                 assert waited < LIMIT
+                assert not (valid and not ready and ctx.get(dut.idle))
                 if ready and valid:
                     break
             expected = profiles[number].expand(ev) << (dut.width - profiles[number].width)
             assert value == expected, (profiles[number], hex(ev))
             cycles.append(cycle)
         ctx.set(dut.result.ready, 0)
+        assert ctx.get(dut.idle)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)
@@ -163,6 +168,12 @@ def test_rows_read_back_between_requests():
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+def test_one_memory_with_one_write_port():
+    (fact,) = memories_of(EvExpansion())
+    assert (fact.width, fact.depth, fact.read_ports, fact.write_ports) == (32, 32, 1, 1)
+    assert fact.granularity == fact.width
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ class EvExpansion(wiring.Component):
         EV with its first bit at the top: an EV of fewer bits stands left-aligned.
     result : Out(stream of width bits)
         Expanded EVs in the order of the requests.
+    idle : Out(1)
+        Nothing is held or in work.
 
     Raises
     ------
@@ -78,6 +80,7 @@ class EvExpansion(wiring.Component):
                     stream.Signature(data.StructLayout({"profile": range(profiles), "ev": ev_bits}))
                 ),
                 "result": Out(stream.Signature(width)),
+                "idle": Out(1),
             }
         )
 
@@ -85,10 +88,11 @@ class EvExpansion(wiring.Component):
         """Build the memory, the walk over the rows, and the deposit of one row."""
         m = Module()
         m.submodules.memory = memory = Memory(
-            shape=self.row_layout, depth=self.profiles << (self.rows - 1).bit_length(), init=[]
+            shape=self.row_layout.size, depth=self.profiles << (self.rows - 1).bit_length(), init=[]
         )
         write_port = memory.write_port()
         read_port = memory.read_port()
+        read_row = data.View(self.row_layout, read_port.data)
         row_bits = (self.rows - 1).bit_length()
 
         def address(profile: Value, row: Value) -> Value:
@@ -99,8 +103,7 @@ class EvExpansion(wiring.Component):
             self.profile_write.ready.eq(1),
             write_port.en.eq(self.profile_write.valid),
             write_port.addr.eq(address(write.profile, write.row)),
-            write_port.data.template.eq(write.template),
-            write_port.data.mask.eq(write.mask),
+            write_port.data.eq(Cat(write.mask, write.template)),
         ]
 
         # The EV is kept with its first bit lowest, so that taking bits is a shift to the right.
@@ -112,13 +115,14 @@ class EvExpansion(wiring.Component):
         depositing = Signal()
         expanded = Signal(self.width)
         answering = Signal()
+        still = Signal()
         free = Signal()
-        row, remaining = self._deposit(m, read_port.data, ev)
+        row, remaining = self._deposit(m, read_row, ev)
 
         m.d.comb += [
-            free.eq(
-                ~issuing & ~arriving & ~depositing & ~answering & (~self.result.valid | self.result.ready)
-            ),
+            still.eq(~issuing & ~arriving & ~depositing & ~answering),
+            free.eq(still & (~self.result.valid | self.result.ready)),
+            self.idle.eq(still & ~self.result.valid & ~self.profile_row.valid),
             self.request.ready.eq(free),
             self.profile_read.ready.eq(free & ~self.request.valid & ~self.profile_row.valid),
             self.result.payload.eq(expanded),
@@ -156,7 +160,7 @@ class EvExpansion(wiring.Component):
             m.d.sync += [
                 answering.eq(0),
                 self.profile_row.valid.eq(1),
-                self.profile_row.payload.eq(read_port.data),
+                self.profile_row.payload.eq(read_row),
             ]
         return m
 
