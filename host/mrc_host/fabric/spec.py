@@ -228,7 +228,8 @@ def config_errors(error: ValidationError, model: type[BaseModel] = TopologySpec)
         The model that was validated, to name the keys it knows.
     """
     problems = []
-    for item in error.errors():
+    # Unknown keys first: a key that is missing is most often one that is misspelt.
+    for item in sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden"):
         path = ".".join(str(part) for part in item["loc"])
         kind, value = item["type"], item.get("input")
         if kind == "extra_forbidden":
