@@ -1,0 +1,247 @@
+"""Builds frames: header template, fields of the plan, body, payload."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .. import records, wire
+from ..config import NicConfig
+from ..stream import PacketStream, TableBus
+from .header_fields import HEADER_BYTES, HeaderFields, header_beats, payload_places
+from .payload_fetch import slot_bits, slot_record
+from .template_table import TemplateTable
+
+__all__ = ["HeaderBuilder", "longest_frame"]
+
+_UDP_BTH_ICRC = wire.UDP.bytes + wire.BTH.bytes + wire.ICRC.bytes
+_BEFORE_DATAGRAM = tuple(end - wire.BTH.bytes - wire.UDP.bytes for end in HEADER_BYTES)
+
+
+def longest_frame(config: NicConfig) -> int:
+    """Bytes of the longest frame without ICRC and FCS."""
+    return HEADER_BYTES[1] + records.DATA_BODY_BITS // 8 + config.mtu
+
+
+class HeaderBuilder(wiring.Component):
+    """Turns plans into frames without ICRC, one beat per cycle, back to back.
+
+    Three stages: *issue* counts beats, addresses the template and the slot and combines the plan's fields;
+    *data* has the template's and the slot's beat and shifts the payload to its place, which is one of two
+    lanes (four for wider beats) per encapsulation; *output* is the frame's beat. Once a frame has begun it
+    does not stop: what follows has room for it. After a frame whose ICRC needs a beat of its own one cycle
+    stays empty.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    plan : In(stream of :func:`mrc_rtl.records.transmit_plan`)
+        The body stands in the most significant bits; bits behind its last word are ignored.
+    allow : In(1)
+        The frame of the plan on offer may start (its plane has room); not looked at for a discarded one.
+    table : In(TableBus)
+        Templates.
+    settings : In(:func:`mrc_rtl.records.settings`)
+    read_slot, read_beat : Out
+        Address of a payload beat.
+    read_data : In(data_width)
+        That beat, one cycle later.
+    free : Out(stream of slot_record)
+        The slot's last beat was read, or its packet discarded.
+    frame : Out(PacketStream)
+        Frames whose length is 2 modulo 4; ``tready`` must be high while a frame is on its way.
+    frame_srv6, frame_plane : Out
+        Encapsulation and plane of that frame, constant over it.
+    idle : Out(1)
+        No frame is on its way and no plan waits.
+
+    Source: profile.md 2, 3 and 6; protocol.md 1.1 to 1.4; :mod:`mrc_rtl.tables` for the template.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "plan": In(stream.Signature(records.transmit_plan(config))),
+                "allow": In(1),
+                "table": In(TableBus()),
+                "settings": In(records.settings(config)),
+                "read_slot": Out(slot_bits(config)),
+                "read_beat": Out(range(config.mtu // config.data_bytes)),
+                "read_data": In(config.data_width),
+                "free": Out(stream.Signature(slot_record(config))),
+                "frame": Out(PacketStream(config.data_width)),
+                "frame_srv6": Out(1),
+                "frame_plane": Out(records.plane_bits(config)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        lanes = config.data_bytes
+        lane_bits = (lanes - 1).bit_length()
+        m.submodules.templates = templates = TemplateTable(config)
+        m.submodules.fields = fields = HeaderFields(config)
+        wiring.connect(m, wiring.flipped(self.table), templates.table)
+
+        # Start: a plan is taken while the frame before it issues its last beat.
+        plan = Signal(records.transmit_plan(config))
+        offered = self.plan.payload
+        active = Signal()
+        finish = Signal()
+        start = Signal()
+        longest_beats = -(-longest_frame(config) // lanes)
+        beat = Signal(range(longest_beats + 1))
+        header_beat = Signal(range(header_beats(config) + 1))
+        datagram = Signal(14)
+        free_clear = Signal()
+        m.d.comb += [
+            free_clear.eq(~self.free.valid | self.free.ready),
+            self.plan.ready.eq(
+                (~active | finish) & free_clear & ~templates.waiting & (offered.discard | self.allow)
+            ),
+            start.eq(self.plan.valid & self.plan.ready),
+            templates.look.eq(start),
+            templates.look_qp.eq(offered.qp),
+        ]
+        with m.If(self.free.ready):
+            m.d.sync += self.free.valid.eq(0)
+        with m.If(finish):
+            m.d.sync += active.eq(0)
+        with m.If(start):
+            m.d.sync += [
+                plan.eq(offered),
+                active.eq(1),
+                beat.eq(0),
+                header_beat.eq(0),
+                datagram.eq(_UDP_BTH_ICRC + Cat(Const(0, 2), offered.body_words) + _padded(offered)),
+            ]
+
+        # Issue.
+        options = templates.options
+        issuing = Signal()
+        gap = Signal()
+        last_beat = Signal.like(beat)
+        last_groups = Signal(range(lanes // 4))
+        last = Signal()
+        split = Signal()
+        end = Signal(14)  # position of the frame's last byte, the ICRC not counted
+        m.d.comb += [
+            end.eq(
+                datagram + Mux(options.srv6, *(n - 1 - wire.ICRC.bytes for n in reversed(_BEFORE_DATAGRAM)))
+            ),
+            issuing.eq(active & ~plan.discard & ~gap),
+            last.eq(issuing & (beat != 0) & (beat == last_beat)),
+            split.eq(last_groups == lanes // 4 - 1),
+            finish.eq(active & (plan.discard | gap | last & ~split) & free_clear),
+        ]
+        m.d.sync += [
+            last_beat.eq(end >> lane_bits),
+            last_groups.eq(end[2:lane_bits]),
+            gap.eq((last | gap) & ~finish),
+        ]
+        with m.If(issuing):
+            m.d.sync += beat.eq(beat + 1)
+            with m.If(header_beat != header_beats(config)):
+                m.d.sync += header_beat.eq(header_beat + 1)
+        with m.If(finish & (plan.data | plan.discard)):
+            m.d.sync += [self.free.valid.eq(1), self.free.payload.slot.eq(plan.slot)]
+        m.d.comb += [
+            fields.plan.eq(plan),
+            fields.options.eq(options),
+            fields.datagram.eq(datagram),
+            fields.settings.eq(self.settings),
+            fields.beat.eq(header_beat),
+            templates.read.eq(issuing & (header_beat < -(-HEADER_BYTES[1] // lanes))),
+            templates.read_qp.eq(plan.qp),
+            templates.read_bank.eq(options.bank),
+            templates.read_row.eq(header_beat),
+        ]
+        places = payload_places(config)
+        place = Signal(2)
+        first_beat = Signal(range(max(number for number, _ in places) + 1))
+        paying = Signal()
+        payload = Signal()
+        payload_beat = Signal.like(self.read_beat)
+        m.d.comb += [
+            place.eq(Cat(plan.body_words[0], options.srv6)),
+            payload.eq(plan.data & (paying | (beat == first_beat))),
+            self.read_slot.eq(plan.slot),
+            self.read_beat.eq(payload_beat),
+        ]
+        with m.Switch(place):
+            for number, (at, _) in enumerate(places):
+                with m.Case(number):
+                    m.d.comb += first_beat.eq(at)
+        with m.If(start):
+            m.d.sync += [paying.eq(0), payload_beat.eq(0)]
+        with m.Elif(issuing & payload):
+            m.d.sync += [paying.eq(1), payload_beat.eq(payload_beat + 1)]
+
+        # Data.
+        there = Signal()
+        data_last = Signal()
+        data_groups = Signal.like(last_groups)
+        data_fields = Signal(config.data_width)
+        data_image = Signal(lanes)
+        data_payload = Signal()
+        data_place = Signal(2)
+        data_srv6 = Signal()
+        data_plane = Signal.like(self.frame_plane)
+        m.d.sync += there.eq(issuing)
+        with m.If(issuing):
+            m.d.sync += [
+                data_last.eq(last),
+                data_groups.eq(last_groups),
+                data_fields.eq(fields.fields),
+                data_image.eq(fields.image),
+                data_payload.eq(payload),
+                data_place.eq(place),
+                data_srv6.eq(options.srv6),
+                data_plane.eq(plan.plane),
+            ]
+        shifted = Signal(config.data_width)
+        joined = Signal(config.data_width)
+        rest = Signal(config.data_width)
+        with m.Switch(data_place):
+            for number, (_, lane) in enumerate(places):
+                with m.Case(number):
+                    m.d.comb += [
+                        shifted.eq(self.read_data.rotate_left(8 * lane)),
+                        joined.eq(Cat(rest[: 8 * lane], shifted[8 * lane :])),
+                    ]
+        with m.If(there):
+            m.d.sync += rest.eq(Mux(data_payload, shifted, 0))
+
+        # Output.
+        frame = self.frame
+        m.d.sync += frame.tvalid.eq(there)
+        with m.If(there):
+            image = Cat(bit.replicate(8) for bit in data_image)
+            m.d.sync += [
+                frame.tdata.eq(
+                    templates.read_data & image
+                    | data_fields
+                    | joined & data_payload.replicate(config.data_width)
+                ),
+                frame.tlast.eq(data_last),
+                frame.tkeep.eq(
+                    # Two bytes of the last group of four.
+                    Cat(~data_last | (data_groups >= (lane + 2) // 4) for lane in range(lanes))
+                ),
+                self.frame_srv6.eq(data_srv6),
+                self.frame_plane.eq(data_plane),
+            ]
+        m.d.comb += self.idle.eq(
+            ~(active | there | frame.tvalid | self.plan.valid | self.free.valid) & templates.idle
+        )
+        return m
+
+
+def _padded(plan: Value) -> Value:
+    """Payload with pad."""
+    return Cat(Const(0, 2), (plan.length + 3)[2:])
