@@ -49,7 +49,7 @@ def test_text():
     output = run(packet, "decode", PACKETS["sack"]["hex"])
     assert "opcode=0xdc (SACK)" in output
     assert "sack_bitmap=0x36" in output
-    assert "0x6dceec2e right" in output
+    assert "2eecce6d right" in output
 
 
 @pytest.mark.parametrize("form", ["0x{}", "{}\n", " {} "])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from mrc_rtl.wire import Opcode, ev_value, inner_address, mac_address, outer_address, usid_value
+from mrc_rtl.wire import Opcode, Tier, ev_value, inner_address, mac_address, outer_address, usid_value
 
 from .codec import build, decode, encode
 from .peek import peek
@@ -20,16 +20,12 @@ def sample_frame(payload_bytes: int = 4096) -> bytes:
     """Return an SRv6 write with TSETH from host 1 to host 2 over plane 0."""
     plane, uplink = 0, 1
     ev = ev_value(plane, uplink)
-    path = (
-        usid_value(plane, 0, 1),
-        usid_value(plane, 1, uplink),
-        usid_value(plane, 0, 2),
-        usid_value(plane, 2, 1),
-    )
+    own, peer = ((usid_value(plane, Tier.T0, host), usid_value(plane, Tier.HOST, 1)) for host in (1, 2))
+    path = (own[0], usid_value(plane, Tier.T1, uplink), *peer)
     common = {"traffic_class": 0x22, "flow_label": ev & 0xFFFF}
     return build(
         ("ethernet", {"source": mac_address(plane, 1), "destination": mac_address(plane, 2)}),
-        ("ipv6", {**common, "source": outer_address(path[:1]), "destination": outer_address(path)}),
+        ("ipv6", {**common, "source": outer_address(own), "destination": outer_address(path)}),
         ("ipv6", {**common, "source": inner_address(1), "destination": inner_address(2)}),
         ("udp", {"source_port": ev >> 16}),
         ("bth", {"opcode": Opcode.WRITE_ONLY, "dest_qp": 0x12, "psn": 0x345}),

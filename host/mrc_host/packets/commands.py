@@ -118,7 +118,8 @@ def _one_line(number: int, time_ps: int, interface: str, decoded: Packet, commen
     if decoded.ev is not None:
         words.append(f"ev {decoded.ev:#010x}")
     words.append(f"{len(decoded.payload)} B")
-    words += [word for word, there in (("rtx", "bth" in decoded and decoded["bth"]["rtx"]),) if there]
+    if "bth" in decoded and decoded["bth"]["rtx"]:
+        words.append("rtx")
     if decoded.trimmed:
         words.append("trimmed")
     words += [f"[{comment}]" for comment in comments]

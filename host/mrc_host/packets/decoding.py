@@ -25,7 +25,7 @@ from mrc_rtl.wire import (
 )
 
 from .header_codec import HEADER_CODECS
-from .icrc import icrc_value, ipv4_checksum
+from .icrc import icrc_bytes, ipv4_checksum
 from .packet import TRIMMED_DSCPS, HeaderValue, Packet, Problem
 
 __all__ = ["ETHERTYPE_TO_HEADER", "PROTOCOL_TO_HEADER", "STARTS", "decode", "recognise"]
@@ -307,12 +307,12 @@ class _Decoder:
             if whole:
                 self._problem(self.offset, f"ICRC needs 4 bytes, got {self.end - self.offset}")
             return ""
-        packet.icrc = int.from_bytes(self.data[icrc_at : self.end], "little")
-        expected = icrc_value(self.data, self.ip_offset, start - UDP.bytes, icrc_at)
-        packet.icrc_ok = packet.icrc == expected
+        present = self.data[icrc_at : self.end]
+        expected = icrc_bytes(self.data, self.ip_offset, start - UDP.bytes, icrc_at)
+        packet.icrc = int.from_bytes(present, "big")
+        packet.icrc_ok = present == expected
         if not packet.icrc_ok:
-            wanted = expected.to_bytes(4, "little").hex()
-            self._problem(icrc_at, f"ICRC must be {wanted}, got {self.data[icrc_at : self.end].hex()}")
+            self._problem(icrc_at, f"ICRC must be {expected.hex()}, got {present.hex()}")
         if whole:
             self._body(start, icrc_at, opcode, fields["pad_count"])
         else:

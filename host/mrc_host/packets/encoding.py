@@ -12,7 +12,7 @@ from mrc_rtl.wire import HEADERS, IPV6, NextHeader
 
 from .decoding import ETHERTYPE_TO_HEADER, PROTOCOL_TO_HEADER
 from .header_codec import HEADER_CODECS
-from .icrc import icrc_value, ipv4_checksum
+from .icrc import icrc_bytes, ipv4_checksum
 from .packet import COMPUTE_ICRC, HeaderValue, Packet
 
 __all__ = ["build", "complete", "encode"]
@@ -36,7 +36,7 @@ def encode(packet: Packet) -> bytes:
     if packet.icrc is not None:
         if not 0 <= packet.icrc <= 0xFFFFFFFF:
             raise ValueError(f"icrc must be between 0 and 0xffffffff, got {packet.icrc}")
-        parts.append(packet.icrc.to_bytes(4, "little"))
+        parts.append(packet.icrc.to_bytes(4, "big"))
     parts.append(packet.trailing)
     return b"".join(parts)
 
@@ -108,7 +108,7 @@ def _computed_icrc(packet: Packet) -> int:
         elif name == "udp":
             udp_offset = offset
         offset += _SIZES[name]
-    return icrc_value(frame, ip_offset, udp_offset, len(frame))
+    return int.from_bytes(icrc_bytes(frame, ip_offset, udp_offset, len(frame)), "big")
 
 
 def build(

@@ -1,9 +1,9 @@
 """The JSON form of packets, and the text a person reads.
 
 Field names are those of protocol.md. PSN, EV, keys and addresses are hexadecimal strings; numbers that count
-are numbers. The ICRC is the number CRC-32 yields, whose least significant byte goes first on the wire. On
-input a number may be written as a number or as a string in any base Python knows ("0x10", "0b110", "16"); a
-mark (``m``) also by its name. Absent fields are filled in when the packet is encoded.
+are numbers. The ICRC is written in the order of its bytes on the wire. On input a number may be written as a
+number or as a string in any base Python knows ("0x10", "0b110", "16"); a mark (``m``) also by its name.
+Absent fields are filled in when the packet is encoded.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _BYTE_PARTS = ("rest", "payload", "padding", "trailing")
 # Keys a decoder adds for the reader; an encoder takes no notice of them.
 _DERIVED = ("kind", "ev", "icrc_ok", "problems", "rest_of")
 _EV_FIELDS = ("entropy",)
+_COLUMNS = 100
 _NAMES = {
     ("neth", "nack_reason"): NackReason,
     ("aeth", "syndrome"): AethSyndrome,
@@ -196,7 +197,7 @@ def describe(packet: Packet) -> str:
             note = packet.kind if (name, item.name) == ("bth", "opcode") else ""
             note = f" ({note})" if note else _name_of(name, item.name, value)
             shown.append(f"{item.name}={_field_to_json(item, value)}{note}")
-        lines.append(f"{offset:5}  {name:9} " + " ".join(shown))
+        lines += _wrapped(f"{offset:5}  {name:9}", shown)
         offset += HEADERS[name].bytes
     for part in _BYTE_PARTS[:3]:
         content: bytes = getattr(packet, part)
@@ -206,7 +207,7 @@ def describe(packet: Packet) -> str:
             offset += len(content)
     if packet.icrc is not None:
         verdict = {True: "right", False: "wrong", None: "not checked"}[packet.icrc_ok]
-        lines.append(f"{offset:5}  icrc      {packet.icrc:#010x} {verdict}")
+        lines.append(f"{offset:5}  icrc      {packet.icrc:08x} {verdict}")
         offset += 4
     if packet.trailing:
         lines.append(f"{offset:5}  trailing  {len(packet.trailing)} bytes: {_shorten(packet.trailing)}")
@@ -216,6 +217,16 @@ def describe(packet: Packet) -> str:
         lines.append("       trimmed by a switch: no ICRC to check")
     lines += [f"       problem at byte {problem.byte}: {problem.text}" for problem in packet.problems]
     return "\n".join(lines)
+
+
+def _wrapped(head: str, items: list[str]) -> list[str]:
+    """Lines of at most :data:`_COLUMNS` characters; no item is broken."""
+    lines = [head]
+    for item in items:
+        if len(lines[-1]) + 1 + len(item) > _COLUMNS and lines[-1].strip():
+            lines.append(" " * len(head))
+        lines[-1] += " " + item
+    return lines
 
 
 def _shorten(content: bytes) -> str:

@@ -37,9 +37,8 @@ class Problem(NamedTuple):
 class Packet:
     """A packet or frame taken apart.
 
-    The bytes are, in this order: ``headers``, ``rest``, ``payload``, ``padding``, ``icrc`` (least
-    significant byte first), ``trailing``. Nothing is lost: encoding a decoded packet gives the same bytes,
-    also for malformed ones.
+    The bytes are, in this order: ``headers``, ``rest``, ``payload``, ``padding``, ``icrc``, ``trailing``.
+    Nothing is lost: encoding a decoded packet gives the same bytes, also for malformed ones.
 
     Parameters
     ----------
@@ -56,7 +55,7 @@ class Packet:
     padding : bytes
         Pad bytes between payload and ICRC.
     icrc : int or None
-        ICRC as the number ``zlib.crc32`` yields, :data:`COMPUTE_ICRC`, or None when there is none.
+        ICRC as the big-endian integer of its four bytes, :data:`COMPUTE_ICRC`, or None when there is none.
     icrc_ok : bool or None
         Whether the ICRC is there and right; None for a trimmed packet and for what is not MRC.
     trailing : bytes
