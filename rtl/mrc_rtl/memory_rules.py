@@ -10,7 +10,7 @@ Source: design, rule 11 ("One memory, one owner, one write port").
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Fragment
+from amaranth.hdl import Fragment, Shape
 from amaranth.hdl._mem import MemoryInstance
 
 from .config import NicConfig
@@ -53,7 +53,7 @@ def memories_of(design: Any) -> list[MemoryFact]:
 
     def walk(fragment: Fragment, path: tuple[str, ...]) -> None:
         if isinstance(fragment, MemoryInstance):
-            width = len(fragment._data[0]) if fragment._data.depth else 0
+            width = Shape.cast(fragment._data.shape).width
             facts.append(
                 MemoryFact(
                     path=".".join(path) or "memory",
