@@ -10,40 +10,13 @@ import random
 from typing import Any
 
 import pytest
-from amaranth.sim import Simulator
 
 from mrc_rtl.config import NicConfig
 from mrc_rtl.memory_regions import MemoryRegions
 from mrc_rtl.tables import MEMORY_REGION
+from record_benches import command, simulate
 
 TOP = 1 << 64
-
-
-async def command(ctx: Any, bus: Any, *, write: bool, index: int, words: list[int]) -> tuple[list[int], bool]:
-    """Move the words of an entry as the host's command unit does."""
-    answers, error = [], False
-    for number, word in enumerate(words):
-        ctx.set(bus.valid, 1)
-        ctx.set(bus.write, write)
-        ctx.set(bus.index, index)
-        ctx.set(bus.word, number)
-        ctx.set(bus.last, number == len(words) - 1)
-        ctx.set(bus.write_data, word)
-        taken = False
-        for _ in range(5000):
-            *_, ready, done, wrong, data = await ctx.tick().sample(
-                bus.ready, bus.done, bus.error, bus.read_data
-            )
-            if ready and not taken:
-                taken = True
-                ctx.set(bus.valid, 0)
-            if taken and done:
-                answers.append(data)
-                error |= bool(wrong)
-                break
-        else:
-            raise AssertionError("the command is not answered")
-    return answers, error
 
 
 def expected(regions: dict[int, dict[str, int]], request: dict[str, int], config: NicConfig) -> int | None:
@@ -141,7 +114,7 @@ def test_lookups_follow_the_rule(width: int) -> None:
                         5, config.packet_interval
                     )
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 def test_a_write_waits_for_the_drain_and_wrong_indices_are_refused() -> None:
@@ -168,7 +141,7 @@ def test_a_write_waits_for_the_drain_and_wrong_indices_are_refused() -> None:
         assert done_seen == 50
         assert ctx.get(dut.idle)
 
-    run(dut, bench)
+    simulate(dut, bench)
 
 
 def test_no_entry_is_valid_after_reset_whatever_the_memory_holds() -> None:
@@ -187,11 +160,4 @@ def test_no_entry_is_valid_after_reset_whatever_the_memory_holds() -> None:
             *_, ok = await ctx.tick().sample(dut.answers[0].payload.ok).until(dut.answers[0].valid)
             assert ok == 0
 
-    run(dut, bench)
-
-
-def run(dut: Any, bench: Any) -> None:
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)

@@ -1,0 +1,547 @@
+"""Which PSNs are in memory: placed bits, the cumulative PSN, and what SACKs say about both."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from .. import records, wire
+from ..config import NicConfig
+from ..tables import QpErrorReason
+from .psn_ring import WORD_BITS, WORD_INDEX_BITS, RingClear, below_mask, lap_parity, ring_rows, row_address
+
+__all__ = ["RxTracker"]
+
+#: Headers of a packet that NSCC counts beside payload and pad, in units of 4 bytes: UDP 8, BTH 12, METH 4,
+#: RETH 16, ICRC 4 and the nominal 40 of protocol.md 2.7; TSETH and ImmDt come on top when they are there.
+_NOMINAL_WORDS = (8 + 12 + 4 + 16 + 4 + 40) // 4
+
+_PSN = 24
+_PSN_WORD = _PSN - WORD_INDEX_BITS
+
+
+def _thermometer_count(mask: Value) -> Value:
+    """Number of ones of a 32-bit mask that is ones from bit 0 upwards and not all ones, in 5 bits."""
+    bits = []
+    rest = mask[:31]
+    size = 16
+    while size:
+        half = rest[size - 1]
+        bits.append(half)
+        rest = Mux(half, rest[size : 2 * size - 1], rest[: size - 1]) if size > 1 else rest
+        size //= 2
+    return Cat(reversed(bits))
+
+
+def _ones(mask: Value) -> Value:
+    """Number of ones, by a tree of adders."""
+    terms = list(mask)
+    while len(terms) > 1:
+        pairs = [terms[n] + terms[n + 1] for n in range(0, len(terms) - 1, 2)]
+        terms = pairs + terms[2 * len(pairs) :]
+    return terms[0]
+
+
+class RxTracker(wiring.Component):
+    """Owner of the placed bits and of the moving part of the QPs' receive state.
+
+    A packet whose memory writes are answered sets the bit of its PSN. When it was the expected one, the
+    cumulative PSN moves over the leading run of placed bits, one word of 32 PSNs a step, and the last packets
+    of messages that it passes are counted. Three cycles a packet and three more for each further word.
+
+    The bitmap of a SACK is two whole words: its base is the lowest PSN that was placed and never reported,
+    aligned down to a word. That PSN is kept as a bound: what lies behind a bitmap counts as unreported again,
+    and a base moves on over words that show nothing. With nothing unreported it walks the window in steps of 64 from the expected PSN,
+    so that a lost SACK is made good. Bits up to the cumulative PSN read 1, bits behind the window 0.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    placed : stream of records.placed_record, in
+        ``error``: the bit is not set, the QP goes to ERROR and the peer is told.
+    duplicate : stream of records.received_report, in
+        Handed on to ``report``.
+    report : stream of records.received_report, out
+    nack : stream of records.nack_trigger, out
+        The NAK of a failed write.
+    advance : stream of records.advance_record, out
+        One or more each time the cumulative PSN moves.
+    error_out : stream of records.qp_error, out
+    init : stream of records.receive_init, in
+        Taken when the QP's ring is cleared and its state written.
+    snapshot, snapshot_answer : streams
+        For the SACK generator; the answer is the state at the moment it is given.
+    state_request, state_answer : streams of {qp} and records.receive_state
+        For the host's reads.
+    expected_qp, expected_psn : qp, 24
+        Look-up of the expected PSN (cumulative + 1), one cycle later.
+    retired, retired_epoch : 1, 1
+        A placed record was dealt with, and its epoch.
+    trace : stream of records.trace_record, out
+        With ``config.trace``: PLACE, detail {expected PSN 24, packets above it 16, message end passed 1}.
+        A record that is not taken at once may be lost.
+    idle : 1
+
+    Source: profile.md 5, protocol.md 3.1, 3.3, 3.4 and 2.7.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        query = data.StructLayout({"qp": config.qp_bits})
+        report = stream.Signature(records.received_report(config))
+        members: dict[str, Any] = {
+            "placed": In(stream.Signature(records.placed_record(config))),
+            "duplicate": In(report),
+            "report": Out(report),
+            "nack": Out(stream.Signature(records.nack_trigger(config))),
+            "advance": Out(stream.Signature(records.advance_record(config))),
+            "error_out": Out(stream.Signature(records.qp_error(config))),
+            "init": In(stream.Signature(records.receive_init(config))),
+            "snapshot": In(stream.Signature(records.snapshot_request(config))),
+            "snapshot_answer": Out(stream.Signature(records.snapshot_answer(config))),
+            "state_request": In(stream.Signature(query)),
+            "state_answer": Out(stream.Signature(records.receive_state(config))),
+            "expected_qp": In(config.qp_bits),
+            "expected_psn": Out(_PSN),
+            "retired": Out(1),
+            "retired_epoch": Out(1),
+            "idle": Out(1),
+        }
+        if config.trace:
+            members["trace"] = Out(stream.Signature(records.trace_record(config)))
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config = self.config
+        ring_bits = config.psn_ring_bits
+        placed = self.placed.payload
+        init = self.init.payload
+
+        # Memories. `where` is the part that decides about PSNs, `seen` what SACKs need.
+        word_layout = data.StructLayout({"placed": WORD_BITS, "last": WORD_BITS})
+        where_layout = data.StructLayout({"expected": _PSN, "highest": _PSN, "above": ring_bits + 1})
+        seen_layout = data.StructLayout({"received": 30, "lowest": _PSN})
+        walk_layout = data.StructLayout({"walk": _PSN, "peer": 16})
+        m.submodules.words = words = Memory(shape=word_layout, depth=ring_rows(config), init=[])
+        m.submodules.where = where_memory = Memory(shape=where_layout, depth=config.qps, init=[])
+        m.submodules.seen = seen_memory = Memory(shape=seen_layout, depth=config.qps, init=[])
+        m.submodules.walk = walk_memory = Memory(shape=walk_layout, depth=config.qps, init=[])
+        m.submodules.messages = message_memory = Memory(shape=_PSN, depth=config.qps, init=[])
+        m.submodules.expected = expected_memory = Memory(shape=_PSN, depth=config.qps, init=[])
+        word_read, word_write = words.read_port(), words.write_port()
+        where, where_write = where_memory.read_port(), where_memory.write_port()
+        seen, seen_write = seen_memory.read_port(), seen_memory.write_port()
+        walk, walk_write = walk_memory.read_port(), walk_memory.write_port()
+        messages, messages_write = message_memory.read_port(), message_memory.write_port()
+        expected_read, expected_write = expected_memory.read_port(), expected_memory.write_port()
+        m.d.comb += [expected_read.addr.eq(self.expected_qp), self.expected_psn.eq(expected_read.data)]
+
+        qp = Signal(config.qp_bits)
+        expected = Signal(_PSN)  # while a packet is worked on
+        above = Signal(ring_bits + 1)
+        walking = Signal()
+        new_word = Signal(word_layout)
+        run = Signal(WORD_BITS)  # ones up to the first PSN that is not placed
+        passed = Signal(WORD_BITS)
+        is_next = Signal()
+        newer = Signal()
+        becomes_lowest = Signal()
+        nominal = Signal(12)
+        any_message = Signal()  # of the steps before
+
+        # One word as seen from a PSN in it: bits that are placed in that PSN's lap.
+        position = Signal(WORD_INDEX_BITS)
+        lap = Signal()
+        below = Signal(WORD_BITS)
+        m.d.comb += below.eq(below_mask(position))
+
+        # The SACK's view.
+        cursor = Signal(_PSN_WORD)
+        base = Signal(_PSN_WORD)
+        bitmap = Signal(2 * WORD_BITS)
+        unreported = Signal()
+        lowest_known = Signal(_PSN)
+        walk_inside = Signal()
+        outside = Signal()  # the second word lies behind the window
+        nothing = Signal()
+        reported = Signal()
+
+        report_free = Signal()
+        advance_free = Signal()
+        m.d.comb += [
+            report_free.eq(~self.report.valid | self.report.ready),
+            advance_free.eq(~self.advance.valid | self.advance.ready),
+        ]
+        with m.If(self.report.ready):
+            m.d.sync += self.report.valid.eq(0)
+        with m.If(self.advance.ready):
+            m.d.sync += self.advance.valid.eq(0)
+        emit = Signal()  # the packet's report is made in this cycle
+        m.d.comb += self.duplicate.ready.eq(report_free & ~emit)
+        with m.If(self.duplicate.valid & self.duplicate.ready):
+            m.d.sync += [self.report.valid.eq(1), self.report.payload.eq(self.duplicate.payload)]
+
+        # Messages are counted one cycle behind the rest.
+        counted = Signal(6)
+        counting = Signal()
+        counting_qp = Signal(config.qp_bits)
+        m.d.sync += counting.eq(0)
+        m.d.comb += [
+            messages_write.addr.eq(Mux(counting, counting_qp, qp)),
+            messages_write.data.eq(Mux(counting, messages.data + counted, 0)),
+            messages_write.en.eq(counting),
+        ]
+
+        m.submodules.clear = clear = RingClear(config)
+        m.d.comb += [
+            clear.qp.eq(init.qp),
+            clear.initial_psn.eq(init.initial_psn),
+            word_write.addr.eq(Mux(clear.write, clear.address, row_address(config, qp, placed.psn))),
+            word_write.data.placed.eq(Mux(clear.write, clear.word, new_word.placed)),
+            word_write.data.last.eq(new_word.last),
+        ]
+
+        # Where a step over a word ends.
+        whole = run[-1]
+        step_expected = Signal(_PSN)
+        step_count = Signal(WORD_INDEX_BITS + 1)
+        m.d.comb += [
+            step_expected.eq(
+                Cat(
+                    Mux(whole, 0, _thermometer_count(run)),
+                    Mux(whole, expected[WORD_INDEX_BITS:] + 1, expected[WORD_INDEX_BITS:]),
+                )
+            ),
+            step_count.eq(Cat(Mux(whole, 0, _thermometer_count(run)), whole) - expected[:WORD_INDEX_BITS]),
+        ]
+        new_expected = Signal(_PSN)
+        new_above = Signal(ring_bits + 1)
+        m.d.comb += [
+            new_expected.eq(Mux(is_next, step_expected, expected)),
+            new_above.eq(above + ~walking - Mux(is_next, step_count, 0)),
+        ]
+
+        clearing_state = Signal()
+        m.d.comb += [
+            where_write.addr.eq(qp),
+            seen_write.addr.eq(qp),
+            walk_write.addr.eq(qp),
+            expected_write.addr.eq(qp),
+        ]
+        with m.If(clearing_state):
+            m.d.comb += [
+                where_write.data.expected.eq(init.initial_psn),
+                where_write.data.highest.eq(init.initial_psn - 1),
+                where_write.data.above.eq(0),
+                seen_write.data.received.eq(0),
+                seen_write.data.lowest.eq(init.initial_psn),
+                walk_write.data.walk.eq(init.initial_psn),
+                walk_write.data.peer.eq(init.peer_qpn_low),
+                expected_write.data.eq(init.initial_psn),
+            ]
+        with m.Else():
+            m.d.comb += [
+                where_write.data.expected.eq(new_expected),
+                where_write.data.highest.eq(Mux(newer, placed.psn, where.data.highest)),
+                where_write.data.above.eq(new_above),
+                seen_write.data.received.eq(seen.data.received + nominal),
+                seen_write.data.lowest.eq(Mux(becomes_lowest, placed.psn, seen.data.lowest)),
+                walk_write.data.walk.eq(Cat(Const(0, WORD_INDEX_BITS), cursor)),
+                walk_write.data.peer.eq(walk.data.peer),
+                expected_write.data.eq(new_expected),
+            ]
+
+        # Answers, straight from the memories, whose outputs stay.
+        answer = self.snapshot_answer.payload
+        cumulative = Signal(_PSN)
+        units = Signal(_PSN)
+        m.d.comb += [
+            cumulative.eq(where.data.expected - 1),
+            units.eq(seen.data.received[6:] + seen.data.received[:6].any()),
+            answer.cumulative_psn.eq(cumulative),
+            answer.base.eq(Cat(Const(0, WORD_INDEX_BITS), base)),
+            answer.bitmap.eq(bitmap),
+            answer.ooo_count.eq(where.data.above),
+            answer.received_units.eq(units),
+            answer.message_number.eq(messages.data),
+            answer.peer_qpn_low.eq(walk.data.peer),
+            self.state_answer.payload.cumulative_psn.eq(cumulative),
+            self.state_answer.payload.highest_psn.eq(where.data.highest),
+            self.state_answer.payload.message_number.eq(messages.data),
+            self.state_answer.payload.received_units.eq(units),
+        ]
+
+        nack, error_out = self.nack.payload, self.error_out.payload
+        for name in ("qp", "psn", "plane", "ev", "timestamp", "timestamped", "received_at"):
+            m.d.comb += nack[name].eq(placed[name])
+        m.d.comb += [
+            nack.nak.eq(1),
+            nack.code.eq(wire.AethSyndrome.NAK_REMOTE_OPERATIONAL),
+            error_out.qp.eq(placed.qp),
+            error_out.reason.eq(QpErrorReason.REMOTE_OPERATION),
+        ]
+        told = Signal(2)
+
+        chosen_qp = Signal(config.qp_bits)
+        contexts_enable = Signal()
+        for port in (where, seen, walk):
+            m.d.comb += [port.addr.eq(chosen_qp), port.en.eq(contexts_enable)]
+        commit = Signal()
+        reread = Signal()  # the message number, which is written a cycle after the rest
+        m.d.comb += [
+            messages.addr.eq(qp),
+            messages.en.eq(commit | reread),
+            self.retired.eq(self.placed.valid & self.placed.ready),
+            self.retired_epoch.eq(placed.epoch),
+        ]
+
+        busy = Signal(init=1)
+        m.d.comb += busy.eq(1)
+        word_psn = Signal(_PSN)
+        m.d.comb += word_read.addr.eq(row_address(config, chosen_qp, word_psn))
+        m.d.comb += word_read.en.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [busy.eq(0), contexts_enable.eq(1), word_psn.eq(placed.psn)]
+                m.d.sync += [qp.eq(chosen_qp), walking.eq(0), any_message.eq(0), told.eq(0)]
+                with m.If(self.init.valid):
+                    m.d.comb += [chosen_qp.eq(init.qp), clear.start.eq(1)]
+                    m.next = "CLEAR"
+                with m.Elif(self.snapshot.valid):
+                    m.d.comb += [chosen_qp.eq(self.snapshot.payload.qp), self.snapshot.ready.eq(1)]
+                    m.d.sync += reported.eq(self.snapshot.payload.reported)
+                    m.next = "SNAPSHOT_LOWEST"
+                with m.Elif(self.state_request.valid):
+                    m.d.comb += [chosen_qp.eq(self.state_request.payload.qp), self.state_request.ready.eq(1)]
+                    m.next = "STATE_MESSAGES"
+                with m.Elif(self.placed.valid):
+                    m.d.comb += [chosen_qp.eq(placed.qp), word_read.en.eq(1)]
+                    with m.If(placed.error):
+                        m.next = "FAILED"
+                    with m.Else():
+                        m.next = "MODIFY"
+
+            # A placed packet: read, modify, commit; more words as long as each is placed to its end.
+            with m.State("NEXT_WORD"):
+                m.d.comb += [chosen_qp.eq(qp), word_psn.eq(expected), word_read.en.eq(1)]
+                m.next = "MODIFY"
+            with m.State("MODIFY"):
+                bit = Signal(WORD_BITS)
+                placed_word = Signal(WORD_BITS)
+                filled = Signal(WORD_BITS)
+                m.d.comb += [
+                    position.eq(Mux(walking, 0, placed.psn[:WORD_INDEX_BITS])),
+                    lap.eq(Mux(walking, lap_parity(config, expected), lap_parity(config, placed.psn))),
+                    bit.eq(Mux(walking, 0, 1 << position)),
+                    placed_word.eq(Mux(lap, word_read.data.placed & ~bit, word_read.data.placed | bit)),
+                    filled.eq(placed_word ^ lap.replicate(WORD_BITS) | below),
+                ]
+                leading = filled & ~(filled + 1)[:WORD_BITS]
+                m.d.sync += [
+                    new_word.placed.eq(placed_word),
+                    new_word.last.eq((word_read.data.last & ~bit) | Mux(placed.last, bit, 0)),
+                    run.eq(leading),
+                    passed.eq(leading & ~below),
+                ]
+                with m.If(~walking):
+                    m.d.sync += [
+                        expected.eq(where.data.expected),
+                        above.eq(where.data.above),
+                        is_next.eq(placed.psn == where.data.expected),
+                        newer.eq(~(placed.psn - where.data.highest - 1)[_PSN - 1]),
+                        becomes_lowest.eq(
+                            (where.data.highest - seen.data.lowest)[_PSN - 1]
+                            | (placed.psn - seen.data.lowest)[_PSN - 1]
+                        ),
+                        nominal.eq(
+                            placed.length[2:] + placed.length[:2].any() + placed.timestamped
+                            + placed.immediate + _NOMINAL_WORDS
+                        ),
+                    ]  # fmt: skip
+                m.next = "COMMIT"
+            with m.State("COMMIT"):
+                more = is_next & whole
+                messages_passed = Signal(WORD_BITS)
+                m.d.comb += [
+                    messages_passed.eq(Mux(is_next, new_word.last & passed, 0)),
+                    commit.eq((report_free | more) & (advance_free | ~is_next)),
+                ]
+                with m.If(commit):
+                    m.d.comb += [
+                        word_write.en.eq(~walking),
+                        where_write.en.eq(1),
+                        seen_write.en.eq(~walking),
+                        expected_write.en.eq(1),
+                    ]
+                    m.d.sync += [
+                        expected.eq(new_expected),
+                        above.eq(new_above),
+                        any_message.eq(any_message | messages_passed.any()),
+                        counting.eq(messages_passed.any()),
+                        counting_qp.eq(qp),
+                        counted.eq(_ones(messages_passed)),
+                    ]
+                    with m.If(is_next):
+                        m.d.sync += [
+                            self.advance.valid.eq(1),
+                            self.advance.payload.qp.eq(qp),
+                            self.advance.payload.cumulative_psn.eq(new_expected - 1),
+                        ]
+                    with m.If(more):
+                        m.d.sync += walking.eq(1)
+                        m.next = "NEXT_WORD"
+                    with m.Else():
+                        m.d.comb += [emit.eq(1), self.placed.ready.eq(1)]
+                        m.d.sync += self.report.valid.eq(1)
+                        fields = set(placed.shape().members) & set(self.report.payload.shape().members)
+                        for name in sorted(fields):
+                            m.d.sync += self.report.payload[name].eq(placed[name])
+                        m.d.sync += [
+                            self.report.payload.duplicate.eq(0),
+                            self.report.payload.below.eq(0),
+                            self.report.payload.advanced.eq(any_message | messages_passed.any()),
+                        ]
+                        m.next = "IDLE"
+            with m.State("FAILED"):
+                m.d.comb += [self.nack.valid.eq(~told[0]), self.error_out.valid.eq(~told[1])]
+                now_told = Signal(2)
+                m.d.comb += now_told.eq(
+                    told | Cat(self.nack.valid & self.nack.ready, self.error_out.valid & self.error_out.ready)
+                )
+                m.d.sync += told.eq(now_told)
+                with m.If(now_told.all()):
+                    m.d.comb += self.placed.ready.eq(1)
+                    m.next = "IDLE"
+
+            # A SACK's content: where the bitmap begins, then its two words.
+            with m.State("SNAPSHOT_LOWEST"):
+                m.d.comb += reread.eq(1)
+                below_expected = (seen.data.lowest - where.data.expected)[_PSN - 1]
+                m.d.sync += [
+                    lowest_known.eq(Mux(below_expected, where.data.expected, seen.data.lowest)),
+                    walk_inside.eq(
+                        ~(walk.data.walk - where.data.expected)[_PSN - 1]
+                        & ~(where.data.highest - walk.data.walk)[_PSN - 1]
+                    ),
+                ]
+                m.next = "SNAPSHOT_BASE"
+            with m.State("SNAPSHOT_BASE"):
+                fresh = Signal()
+                m.d.comb += fresh.eq(~(where.data.highest - lowest_known)[_PSN - 1])
+                m.d.sync += unreported.eq(fresh)
+                start = Mux(fresh, lowest_known, Mux(walk_inside, walk.data.walk, where.data.expected))
+                m.d.sync += cursor.eq(start[WORD_INDEX_BITS:])
+                m.next = "SNAPSHOT_READ"
+            with m.State("SNAPSHOT_READ"):
+                m.d.comb += [
+                    chosen_qp.eq(qp),
+                    word_psn.eq(Cat(Const(0, WORD_INDEX_BITS), cursor)),
+                    word_read.en.eq(1),
+                ]
+                m.d.sync += [base.eq(cursor), outside.eq(0), nothing.eq(1)]
+                m.next = "SNAPSHOT_FIRST"
+            for state, following in (
+                ("SNAPSHOT_FIRST", "SNAPSHOT_SECOND"),
+                ("SNAPSHOT_SECOND", "SNAPSHOT_ANSWER"),
+            ):
+                with m.State(state):
+                    expected_word = where.data.expected[WORD_INDEX_BITS:]
+                    index_bits = ring_bits - WORD_INDEX_BITS
+                    same_place = Signal(name=f"same_place_{state.lower()}")
+                    same_word = Signal(name=f"same_word_{state.lower()}")
+                    now_word = Signal(WORD_BITS, name=f"now_{state.lower()}")
+                    view = word_read.data.placed ^ cursor[index_bits].replicate(WORD_BITS)
+                    m.d.comb += [
+                        position.eq(where.data.expected[:WORD_INDEX_BITS]),
+                        same_place.eq(cursor[:index_bits] == expected_word[:index_bits]),
+                        same_word.eq(same_place & (cursor[index_bits] == expected_word[index_bits])),
+                    ]
+                    with m.If(outside):
+                        m.d.comb += now_word.eq(0)
+                    with m.Elif(~same_place):
+                        m.d.comb += now_word.eq(view)
+                    with m.Elif(same_word):
+                        m.d.comb += now_word.eq(view | below)
+                    with m.Else():
+                        # One lap later: only the PSNs below the expected one's place are in the window.
+                        m.d.comb += now_word.eq(view & below)
+                        m.d.sync += outside.eq(1)
+                    m.d.sync += [
+                        bitmap.eq(Cat(bitmap[WORD_BITS:], now_word)),
+                        cursor.eq(cursor + 1),
+                        nothing.eq(nothing & ~Mux(same_word, now_word & ~below, now_word).any()),
+                    ]
+                    if state == "SNAPSHOT_FIRST":
+                        following_psn = Cat(Const(0, WORD_INDEX_BITS), (cursor + 1)[:_PSN_WORD])
+                        m.d.comb += [chosen_qp.eq(qp), word_psn.eq(following_psn), word_read.en.eq(1)]
+                    m.next = following
+            with m.State("SNAPSHOT_ANSWER"):
+                skip = Signal()
+                m.d.comb += skip.eq(
+                    unreported
+                    & nothing
+                    & ~(where.data.highest - Cat(Const(0, WORD_INDEX_BITS), cursor))[_PSN - 1]
+                )
+                with m.If(skip):
+                    m.next = "SNAPSHOT_READ"
+                with m.Else():
+                    m.d.comb += self.snapshot_answer.valid.eq(1)
+                    with m.If(self.snapshot_answer.ready):
+                        m.d.comb += [
+                            seen_write.en.eq(reported),
+                            walk_write.en.eq(reported & ~unreported),
+                            seen_write.data.received.eq(seen.data.received),
+                            seen_write.data.lowest.eq(
+                                Mux(
+                                    unreported,
+                                    Cat(Const(0, WORD_INDEX_BITS), cursor),
+                                    where.data.highest + 1,
+                                )
+                            ),
+                        ]
+                        m.next = "IDLE"
+            with m.State("STATE_MESSAGES"):
+                m.d.comb += reread.eq(1)
+                m.next = "STATE"
+            with m.State("STATE"):
+                m.d.comb += self.state_answer.valid.eq(1)
+                with m.If(self.state_answer.ready):
+                    m.next = "IDLE"
+            with m.State("CLEAR"):
+                m.d.comb += word_write.en.eq(clear.write)
+                with m.If(clear.done):
+                    m.d.comb += [
+                        clearing_state.eq(1),
+                        where_write.en.eq(1),
+                        seen_write.en.eq(1),
+                        walk_write.en.eq(1),
+                        expected_write.en.eq(1),
+                        messages_write.en.eq(1),
+                        self.init.ready.eq(1),
+                    ]
+                    m.next = "IDLE"
+
+        waiting = self.init.valid | self.snapshot.valid | self.state_request.valid | self.placed.valid
+        m.d.comb += self.idle.eq(
+            ~(busy | waiting | self.duplicate.valid | self.report.valid | self.advance.valid | counting)
+        )
+        if config.trace:
+            with m.If(self.trace.ready):
+                m.d.sync += self.trace.valid.eq(0)
+            with m.If(emit):
+                detail = Cat(new_expected, Cat(new_above, Const(0, 16))[:16], any_message)
+                m.d.sync += [
+                    self.trace.valid.eq(1),
+                    self.trace.payload.kind.eq(records.TraceKind.PLACE),
+                    self.trace.payload.qp.eq(qp),
+                    self.trace.payload.plane.eq(placed.plane),
+                    self.trace.payload.psn.eq(placed.psn),
+                    self.trace.payload.detail.eq(detail),
+                ]
+        return m

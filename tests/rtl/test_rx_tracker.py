@@ -1,0 +1,247 @@
+"""The receive tracker against a set of PSNs.
+
+Sweep: data widths 64 and 512, tracking ranges 128 and 1024. Stimulus: packets placed in random order inside
+the window, messages of random length, PSNs across the wrap, snapshots in between, duplicates, failed writes,
+late takers, a QP that starts anew. Checks: every report, advance and snapshot equals the reference; the
+bitmap's base never jumps over a placed packet that no bitmap has shown. Timing: at most 4 cycles a packet on
+average, in and out of order.
+"""
+
+import random
+from typing import Any
+
+import pytest
+
+from mrc_rtl.config import NicConfig
+from mrc_rtl.responder.rx_tracker import RxTracker
+from mrc_rtl.tables import QpErrorReason
+from mrc_rtl.wire import AethSyndrome
+from record_benches import collector, send, simulate, take
+
+PSNS = 1 << 24
+
+
+class Reference:
+    """Receive state of one QP, with PSNs counted from its first one and never wrapped."""
+
+    def __init__(self, first: int, mpr: int) -> None:
+        self.first, self.mpr = first, mpr
+        self.placed: dict[int, bool] = {}  # number → last packet of a message
+        self.expected = 0
+        self.bytes = 0
+        self.messages = 0
+
+    def place(self, number: int, last: bool, nominal: int) -> bool:
+        """Whether the end of a message was passed."""
+        assert number not in self.placed and self.expected <= number < self.expected + self.mpr
+        self.placed[number] = last
+        self.bytes += nominal
+        before = self.messages
+        while self.expected in self.placed:
+            self.messages += self.placed[self.expected]
+            self.expected += 1
+        return self.messages != before
+
+    def psn(self, number: int) -> int:
+        return (self.first + number) % PSNS
+
+    def number(self, psn: int) -> int:
+        """Of a PSN near the window."""
+        near = (psn - self.psn(self.expected)) % PSNS
+        return self.expected + (near if near < PSNS // 2 else near - PSNS)
+
+    def bitmap(self, base: int) -> int:
+        start = self.number(base)
+        return sum(
+            (n < self.expected or n in self.placed) << i for i, n in enumerate(range(start, start + 64))
+        )
+
+
+@pytest.mark.parametrize(("width", "mpr", "late"), [(64, 128, False), (64, 128, True), (512, 1024, False)])
+def test_random_order(width: int, mpr: int, late: bool) -> None:
+    config = NicConfig(data_width=width, mpr_psns=mpr, qps=4)
+    dut = RxTracker(config)
+    chooser = random.Random(width + late)
+    reports: list[dict[str, int]] = []
+    advances: list[dict[str, int]] = []
+    duplicates_sent = 0
+
+    async def bench(ctx: Any) -> None:
+        nonlocal duplicates_sent
+        for first in (PSNS - 70, 0, 5, mpr + 17, chooser.getrandbits(24)):
+            qp = chooser.randrange(config.qps)
+            model = Reference(first, mpr)
+            await send(ctx, dut.init, qp=qp, active=1, initial_psn=first, peer_qpn_low=first & 0xABCD)
+            unreported: set[int] = set()
+            waiting: list[int] = []
+            following = 0
+            for _ in range(160):
+                while following < model.expected + mpr and len(waiting) < chooser.choice([4, 40, mpr]):
+                    waiting.append(following)
+                    following += 1
+                action = chooser.randrange(8)
+                if action == 0:
+                    await send(ctx, dut.snapshot, qp=qp, reported=1)
+                    answer = await take(ctx, dut.snapshot_answer)
+                    base = answer["base"]
+                    assert answer["cumulative_psn"] == model.psn(model.expected - 1)
+                    assert answer["bitmap"] == model.bitmap(base), (model.expected, model.number(base))
+                    assert base % 32 == 0
+                    assert answer["ooo_count"] == sum(n >= model.expected for n in model.placed)
+                    assert answer["message_number"] == model.messages
+                    assert answer["received_units"] == (model.bytes + 255) >> 8
+                    assert answer["peer_qpn_low"] == first & 0xABCD
+                    open_numbers = {n for n in unreported if n >= model.expected}
+                    start = model.number(base)
+                    if open_numbers:
+                        assert start <= min(open_numbers)
+                    unreported = {n for n in open_numbers if not start <= n < start + 64}
+                elif action == 1:
+                    duplicates_sent += 1
+                    await send(ctx, dut.duplicate, qp=qp, psn=first, duplicate=1, below=1)
+                else:
+                    number = waiting.pop(0 if chooser.randrange(2) else chooser.randrange(len(waiting)))
+                    last = chooser.randrange(3) == 0
+                    length, stamped, immediate = (
+                        chooser.randrange(4097),
+                        chooser.randrange(2),
+                        chooser.randrange(2),
+                    )
+                    nominal = 84 + (length + 3) // 4 * 4 + 4 * stamped + 4 * immediate
+                    count, moved = len(reports), model.expected
+                    await send(
+                        ctx, dut.placed, qp=qp, psn=model.psn(number), length=length, last=last,
+                        timestamped=stamped, immediate=immediate, epoch=number & 1, ev=number, plane=1,
+                    )  # fmt: skip
+                    passed = model.place(number, last, nominal)
+                    unreported.add(number)
+                    for _ in range(400):
+                        if any(
+                            report["ev"] == number and not report["duplicate"] for report in reports[count:]
+                        ):
+                            break
+                        await ctx.tick()
+                    mine = [report for report in reports[count:] if not report["duplicate"]]
+                    assert [(r["psn"], r["advanced"], r["length"]) for r in mine] == [
+                        (model.psn(number), passed, length)
+                    ]
+                    if model.expected != moved:
+                        for _ in range(60):
+                            if advances and advances[-1]["cumulative_psn"] == model.psn(model.expected - 1):
+                                break
+                            await ctx.tick()
+                        assert advances[-1] == {"qp": qp, "cumulative_psn": model.psn(model.expected - 1)}
+            await send(ctx, dut.state_request, qp=qp)
+            state = await take(ctx, dut.state_answer)
+            assert state["cumulative_psn"] == model.psn(model.expected - 1)
+            assert state["highest_psn"] == model.psn(max(model.placed))
+            assert state["message_number"] == model.messages
+            ctx.set(dut.expected_qp, qp)
+            await ctx.tick()
+            assert ctx.get(dut.expected_psn) == model.psn(model.expected)
+        for _ in range(100):
+            await ctx.tick()
+        assert sum(report["duplicate"] for report in reports) == duplicates_sent
+        assert ctx.get(dut.idle)
+
+    takers = chooser if late else None
+    simulate(
+        dut,
+        bench,
+        background=(collector(dut.report, reports, takers), collector(dut.advance, advances, takers)),
+    )
+
+
+def test_the_walk_shows_the_whole_window_and_a_full_ring_is_passed_at_once() -> None:
+    config = NicConfig(qps=2)
+    dut = RxTracker(config)
+    reports: list[dict[str, int]] = []
+    advances: list[dict[str, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        first = 1000
+        model = Reference(first, 128)
+        await send(ctx, dut.init, qp=1, active=1, initial_psn=first)
+        for number in range(127, 0, -1):
+            await send(ctx, dut.placed, qp=1, psn=first + number, length=4, last=1)
+            model.place(number, True, 92)
+        shown: set[int] = set()
+        for _ in range(6):
+            await send(ctx, dut.snapshot, qp=1, reported=1)
+            answer = await take(ctx, dut.snapshot_answer)
+            assert answer["bitmap"] == model.bitmap(answer["base"])
+            shown.add(answer["base"])
+        assert shown >= {992, 1056, 1120}
+        # A question that is not reported moves nothing.
+        bases = set()
+        for _ in range(3):
+            await send(ctx, dut.snapshot, qp=1, reported=0)
+            bases.add((await take(ctx, dut.snapshot_answer))["base"])
+        assert len(bases) == 1
+        await send(ctx, dut.placed, qp=1, psn=first, length=4, last=0)
+        for _ in range(30):
+            await ctx.tick()
+        assert advances[-1]["cumulative_psn"] == first + 127
+        await send(ctx, dut.snapshot, qp=1, reported=1)
+        answer = await take(ctx, dut.snapshot_answer)
+        assert (answer["message_number"], answer["ooo_count"]) == (127, 0)
+        assert answer["bitmap"] == (1 << 8) - 1 and answer["base"] == 1120
+
+    simulate(dut, bench, background=(collector(dut.report, reports), collector(dut.advance, advances)))
+
+
+def test_a_failed_write_places_nothing_and_ends_the_qp() -> None:
+    config = NicConfig()
+    dut = RxTracker(config)
+    reports: list[dict[str, int]] = []
+    naks: list[dict[str, int]] = []
+    errors: list[dict[str, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        await send(ctx, dut.init, qp=3, active=1, initial_psn=7)
+        await send(ctx, dut.placed, qp=3, psn=7, length=4, error=1, ev=99, plane=1, timestamp=5, epoch=1)
+        await send(ctx, dut.state_request, qp=3)
+        assert (await take(ctx, dut.state_answer))["cumulative_psn"] == 6
+        assert reports == []
+        assert errors == [{"qp": 3, "reason": QpErrorReason.REMOTE_OPERATION}]
+        assert len(naks) == 1
+        nak = naks[0]
+        assert (nak["qp"], nak["psn"], nak["nak"], nak["ev"]) == (3, 7, 1, 99)
+        assert nak["code"] == AethSyndrome.NAK_REMOTE_OPERATIONAL
+
+    simulate(
+        dut,
+        bench,
+        background=(
+            collector(dut.report, reports),
+            collector(dut.nack, naks, random.Random(1)),
+            collector(dut.error_out, errors, random.Random(2)),
+        ),
+    )
+
+
+@pytest.mark.parametrize("order", ["ascending", "shuffled"])
+def test_rate(order: str) -> None:
+    config = NicConfig(data_width=512, mpr_psns=1024)
+    dut = RxTracker(config)
+    found: list[dict[str, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        await send(ctx, dut.init, qp=0, active=1, initial_psn=50)
+        numbers = list(range(50, 50 + 512))
+        if order == "shuffled":
+            random.Random(4).shuffle(numbers)
+        cycles = 0
+        ctx.set(dut.placed.valid, 1)
+        for psn in numbers:
+            ctx.set(dut.placed.payload, {"qp": 0, "psn": psn, "length": 64, "last": 1})
+            while True:
+                cycles += 1
+                *_, ready = await ctx.tick().sample(dut.placed.ready)
+                if ready:
+                    break
+        ctx.set(dut.placed.valid, 0)
+        assert cycles <= 4 * len(numbers)
+        assert cycles / len(numbers) < 3.2
+
+    simulate(dut, bench, background=(collector(dut.report, found), collector(dut.advance, found)))
