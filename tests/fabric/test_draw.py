@@ -145,6 +145,15 @@ def test_topology_of_an_experiment(tmp_path: Path) -> None:
     assert str(error.value) == wanted
 
 
+def test_example_of_the_documentation_is_a_topology(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "fabric-model.md").read_text()
+    file = tmp_path / "example.yaml"
+    file.write_text(page.split("```yaml\n")[1].split("```")[0])
+    topology = load_topology(file)
+    assert topology.t1_link(0, 1, 2).rate_gbps == 1.5625
+    assert topology.host_link(3, 3).delay_ps == 2_000_000
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

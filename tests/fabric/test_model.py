@@ -168,8 +168,10 @@ def test_slot_end_comes_before_an_arrival_of_that_instant() -> None:
 def test_idle_port_sends_at_once_at_the_end_of_a_slot() -> None:
     topology = star(3)
     sends = [(1_000_000, 0, build_frame(topology, 0, 2)), (1_081_920, 1, build_frame(topology, 1, 2))]
-    arrivals = run(Fabric(topology), sends, LONG_PS)
+    fabric = Fabric(topology)
+    arrivals = run(fabric, sends, LONG_PS)
     assert [arrival.time_first_bit_ps for arrival in arrivals] == [3_000_000, 3_081_920]
+    assert all(counter.queue_high_water_bytes == 0 for counter in fabric.counters()), "nobody waited"
 
 
 def test_queue_samples_by_hand() -> None:
@@ -217,6 +219,26 @@ def test_tap_drops_duplicates_delays_and_corrupts() -> None:
             counted = fabric.counters()[half.number]
             assert counted.frames == 1
             assert counted.drops == ({DropReason.FAULT: 1} if name == "drop" else {})
+
+
+def test_a_tap_that_passes_frames_on_changes_no_time() -> None:
+    topology = quickstart(switch_latency_ns=300)
+    sends = [(2_000_000, 0, build_frame(topology, 0, 2, 0, 1)), (9_000_000, 0, build_frame(topology, 0, 1))]
+    fabric = Fabric(topology)
+    times: dict[str, list[int]] = {"captured": [], "replaced": []}
+
+    def capture(direction: Direction, time_ps: int, frame: bytes) -> None:
+        times["captured"].append(time_ps)
+
+    def replace(direction: Direction, time_ps: int, frame: bytes) -> list[tuple[int, bytes]]:
+        times["replaced"].append(time_ps)
+        return [(0, frame)]
+
+    fabric.tap("*", capture)
+    fabric.tap("*", replace)
+    assert run(fabric, sends, LONG_PS) == run(Fabric(topology), sends, LONG_PS)
+    assert times["captured"] == times["replaced"]
+    assert times["captured"][:2] == [2_000_000 - 1_310_720, 3_000_000 + 300_000]
 
 
 def test_tap_trims_and_the_rest_of_the_way_is_shorter() -> None:
@@ -350,6 +372,52 @@ def test_windows_and_call_order_do_not_show() -> None:
         (999_983, interleaved),
     ):
         assert outcome(topology, sends, window, order) == reference, window
+
+
+def aligned_traffic(topology: Topology, seed: int, frames: int) -> list[Send]:
+    """Frames whose slots and times are multiples of 100 ns, so that almost everything happens in ties."""
+    rng = random.Random(seed)
+    sends: list[Send] = []
+    for host in range(topology.hosts):
+        time = 0
+        for mark in range(frames):
+            time += rng.choice((100_000, 100_000, 200_000, 1_000_000))
+            target = rng.choice([0, 1, rng.randrange(topology.hosts)])
+            path = rng.choice(topology.paths(host, target))
+            # (1226 + 24) bytes at 100 Gb/s last 100 ns.
+            frame = build_frame(topology, host, target, 0, path.uplink, size=1226, mark=host * 1000 + mark)
+            sends.append((time, host, frame))
+    return sends
+
+
+def test_windows_do_not_show_when_everything_is_a_tie() -> None:
+    keys = {"planes": 1, "rate_gbps": 100, "t1_link_delay_ns": [300, 500], "queue_bytes": 4_000}
+    topology = quickstart(**keys)
+    sends = aligned_traffic(topology, seed=4, frames=150)
+
+    def everything(window_ps: int, order) -> tuple:
+        fabric = Fabric(topology, sample_interval_ps=100_000)
+        stream = RandomStream(2, "delays")
+
+        def delay(direction: Direction, time_ps: int, frame: bytes) -> list[tuple[int, bytes]]:
+            return [(stream.below(4) * 100_000, frame)]
+
+        fabric.tap("h*-p0.t0.*", delay)
+        until = max(time for time, _, _ in sends) + LONG_PS
+        arrivals = run(fabric, sends, until, window_ps, order)
+        return arrivals, fabric.counters(), fabric.totals(), fabric.samples.rows()
+
+    reference = everything(1_000_000, by_port)
+    assert len({arrival.time_first_bit_ps for arrival in reference[0]}) < 0.8 * len(reference[0]), "few ties"
+    assert reference[2].drops.keys() == {DropReason.QUEUE_FULL}
+    for window, order in (
+        (1_000_000, by_port_backwards),
+        (500_000, interleaved),
+        (1_000_000 // 7, by_port_backwards),
+        (100_000, interleaved),
+        (777_777, by_port),
+    ):
+        assert everything(window, order) == reference, window
 
 
 def test_every_frame_is_accounted_for_at_any_time() -> None:

@@ -221,7 +221,6 @@ class Fabric:
         heap = self._events.entries
         count = self._count
         tables = self._tables
-        waiting = self._waiting
         busy_until = self._busy_until
         begin = self._begin
         while heap and heap[0][0] < until_ps:
@@ -237,7 +236,7 @@ class Fabric:
                 output = table.forward(packet)
                 if output < 0:
                     self._drops[-1 - output][came_by] += 1
-                elif waiting[output] or busy_until[output] > time:
+                elif busy_until[output] > time:  # a slot that ends now has ended already
                     self._wait(output, packet)
                 else:
                     begin(time, output, packet)
