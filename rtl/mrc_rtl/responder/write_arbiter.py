@@ -1,0 +1,110 @@
+"""Merges the AXI4 write channels of placement and completions."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from ..config import NicConfig
+from ..stream import Axi4WriteSignature
+from .placement import placement_id_bits
+
+__all__ = ["COMPLETION_ID_BITS", "WriteArbiter", "write_id_bits"]
+
+#: Completions use one identifier, so that the memory keeps their order.
+COMPLETION_ID_BITS = 1
+
+#: Bursts whose address is on its way and whose data are not complete.
+_ORDER_DEPTH = 16
+
+
+def write_id_bits(config: NicConfig) -> int:
+    """Bits of an identifier on the merged channels: the manager's own and the manager in the top bit."""
+    return placement_id_bits(config) + 1
+
+
+class WriteArbiter(wiring.Component):
+    """Two managers on one set of write channels.
+
+    Addresses are taken in turns through one register; the order in which they are taken is the order of the
+    data, as AXI4 demands. Responses return by the top bit of the identifier: 0 placement, 1 completions.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    placement, completions : AXI4 write channels, in
+    write : AXI4 write channels
+    idle : 1
+        No address and no data are held; answers may be outstanding, their managers know.
+
+    Source: AMBA AXI4, A5.2 (write data follow the order of the addresses).
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        width, address_width = config.data_width, config.address_width
+        super().__init__(
+            {
+                "placement": In(Axi4WriteSignature(width, address_width, placement_id_bits(config))),
+                "completions": In(Axi4WriteSignature(width, address_width, COMPLETION_ID_BITS)),
+                "write": Out(Axi4WriteSignature(width, address_width, write_id_bits(config))),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        out, managers = self.write, (self.placement, self.completions)
+
+        m.submodules.order = order = SyncFIFO(width=1, depth=_ORDER_DEPTH)
+        chosen = Signal()
+        last_chosen = Signal(init=1)
+        take = Signal()
+        m.d.comb += [
+            # The other one than last time comes first.
+            chosen.eq(Mux(last_chosen, ~managers[0].awvalid, managers[1].awvalid)),
+            take.eq((managers[0].awvalid | managers[1].awvalid) & (~out.awvalid | out.awready) & order.w_rdy),
+            order.w_en.eq(take),
+            order.w_data.eq(chosen),
+            out.awsize.eq((self.config.data_bytes - 1).bit_length()),
+            out.awburst.eq(0b01),
+        ]
+        with m.If(out.awready):
+            m.d.sync += out.awvalid.eq(0)
+        for number, manager in enumerate(managers):
+            with m.If(take & (chosen == number)):
+                m.d.comb += manager.awready.eq(1)
+                m.d.sync += [
+                    out.awvalid.eq(1),
+                    out.awaddr.eq(manager.awaddr),
+                    out.awlen.eq(manager.awlen),
+                    out.awid.eq(Cat(manager.awid, Signal(len(out.awid) - 1 - len(manager.awid)), chosen)),
+                    last_chosen.eq(chosen),
+                ]
+
+        for number, manager in enumerate(managers):
+            with m.If(order.r_rdy & (order.r_data == number)):
+                m.d.comb += [
+                    out.wvalid.eq(manager.wvalid),
+                    out.wdata.eq(manager.wdata),
+                    out.wstrb.eq(manager.wstrb),
+                    out.wlast.eq(manager.wlast),
+                    manager.wready.eq(out.wready),
+                    order.r_en.eq(manager.wvalid & out.wready & manager.wlast),
+                ]
+
+        to_completions = out.bid[-1]
+        for number, manager in enumerate(managers):
+            m.d.comb += [
+                manager.bvalid.eq(out.bvalid & (to_completions == number)),
+                manager.bid.eq(out.bid),
+                manager.bresp.eq(out.bresp),
+            ]
+        m.d.comb += [
+            out.bready.eq(Mux(to_completions, self.completions.bready, self.placement.bready)),
+            self.idle.eq(~out.awvalid & ~order.r_rdy),
+        ]
+        return m
