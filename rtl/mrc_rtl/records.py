@@ -225,10 +225,11 @@ def received_report(config: NicConfig) -> data.StructLayout:
     """A packet that may trigger a SACK: placed now, or a duplicate.
 
     ``below`` marks a duplicate below ePSN, which is answered by a transport ACK as well; ``advanced`` that
-    the cumulative PSN moved over the end of a message.
+    the cumulative PSN moved over the end of a message; ``drained`` that nothing above the cumulative PSN is
+    placed any more (not for duplicates).
     """
     return data.StructLayout(
-        {**_trigger_fields(config), "length": 13, "duplicate": 1, "below": 1, "advanced": 1}
+        {**_trigger_fields(config), "length": 13, "duplicate": 1, "below": 1, "advanced": 1, "drained": 1}
     )
 
 
@@ -311,8 +312,22 @@ def nack_trigger(config: NicConfig) -> data.StructLayout:
 
 
 def stash_record(config: NicConfig) -> data.StructLayout:
-    """The immediate of a claimed *_IMM packet. ``length`` is the message's length (RETH.dma_len)."""
-    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "rqmsn": 16, "immediate": 32, "length": 32})
+    """The immediate of a claimed *_IMM packet, which came in on ``plane``.
+
+    ``length`` is the message's length (RETH.dma_len), ``rqmsn`` and ``message_number`` are METH.RQMSN and
+    METH.MSN.
+    """
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "psn": 24,
+            "plane": plane_bits(config),
+            "rqmsn": 16,
+            "message_number": 16,
+            "immediate": 32,
+            "length": 32,
+        }
+    )
 
 
 def feedback_record(config: NicConfig) -> data.StructLayout:

@@ -406,6 +406,7 @@ class RxTracker(wiring.Component):
                             self.report.payload.duplicate.eq(0),
                             self.report.payload.below.eq(0),
                             self.report.payload.advanced.eq(any_message | messages_passed.any()),
+                            self.report.payload.drained.eq(new_above == 0),
                         ]
                         m.next = "IDLE"
             with m.State("FAILED"):
