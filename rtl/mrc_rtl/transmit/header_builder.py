@@ -116,8 +116,6 @@ class HeaderBuilder(wiring.Component):
             m.d.sync += [
                 plan.eq(offered),
                 active.eq(1),
-                beat.eq(0),
-                header_beat.eq(0),
                 datagram.eq(_UDP_BTH_ICRC + Cat(Const(0, 2), offered.body_words) + _padded(offered)),
             ]
 
@@ -144,7 +142,9 @@ class HeaderBuilder(wiring.Component):
             last_groups.eq(end[2:lane_bits]),
             gap.eq((last | gap) & ~finish),
         ]
-        with m.If(issuing):
+        with m.If(start):
+            m.d.sync += [beat.eq(0), header_beat.eq(0)]
+        with m.Elif(issuing):
             m.d.sync += beat.eq(beat + 1)
             with m.If(header_beat != header_beats(config)):
                 m.d.sync += header_beat.eq(header_beat + 1)
