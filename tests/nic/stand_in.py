@@ -1,11 +1,11 @@
 """An engine with all ports of the NIC and simple insides, to test what surrounds the engine.
 
-* Frames that arrive on plane p leave on plane p + 1 through a FIFO; a frame marked bad loses its mark but gets
-  0xBD into lane 0 of its last beat, so that tests see it.
+* Frames that arrive on plane p leave on plane p + 1 through a FIFO; a frame marked bad loses its mark but
+  gets 0xBD into lane 0 of its last beat, so that tests see it.
 * Registers: 0x00 magic, 0x04 scratch, 0x08 copies started, 0x0C low 32 bits of the tick at the last write of
-  scratch, 0x10 source, 0x14 destination, 0x18 beats (a write starts the copy), 0x1C response codes of the last
-  copy, 0x20 deadline in ticks from now (a write arms it, when it fires a frame of one beat leaves on plane 0),
-  0x24 link state. Others answer SLVERR.
+  scratch, 0x10 source, 0x14 destination, 0x18 beats (a write starts the copy), 0x1C response codes of the
+  last copy (read, then write), 0x20 deadline in ticks from now (a write arms it; when it fires, a frame of
+  one beat leaves on plane 0), 0x24 link state. Others answer SLVERR.
 """
 
 from amaranth.hdl import Cat, Const, Module, Signal
@@ -119,7 +119,8 @@ class StandIn(wiring.Component):
             read.rready.eq(queue.w_rdy), queue.w_en.eq(read.rvalid), queue.w_data.eq(read.rdata),
             write.awid.eq(2), write.awaddr.eq(write_at), write.awlen.eq(burst - 1), write.awsize.eq(size),
             write.awburst.eq(1), write.awvalid.eq(running & ~write_sent),
-            write.wdata.eq(queue.r_data), write.wstrb.eq(Const(-1, lanes)), write.wlast.eq(beats_sent == burst - 1),
+            write.wdata.eq(queue.r_data), write.wstrb.eq(Const(-1, lanes)),
+            write.wlast.eq(beats_sent == burst - 1),
             write.wvalid.eq(queue.r_rdy), queue.r_en.eq(write.wready), write.bready.eq(1),
         ]  # fmt: skip
         with m.If(self._start):

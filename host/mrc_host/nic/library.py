@@ -51,7 +51,8 @@ class Counters(ctypes.Structure):
     _fields_ = [
         (name, c_int64)
         for name in (
-            "cycles_clocked", "cycles_skipped", "underruns", "lost_link_down", "receive_stalls", "transmit_bad",
+            "cycles_clocked", "cycles_skipped",
+            "underruns", "lost_link_down", "receive_stalls", "transmit_bad",
             "memory_reads", "memory_writes", "memory_read_beats", "memory_write_beats", "memory_outside",
             "memory_violations",
         )

@@ -101,13 +101,14 @@ def pins_header(ports: list[ModelPort], planes: int, data_width: int, trace: boo
     unknown = [name for name in found if name not in expected]
     if missing or unknown:
         raise InfrastructureError(
-            f"ports of the engine must be those of the shim's table, missing: {', '.join(missing) or 'none'}; "
-            f"unknown: {', '.join(unknown) or 'none'}"
+            "ports of the engine must be those of the shim's table, "
+            f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
         )
     width = found["receive_0__tdata"].width
     if width != data_width:
         raise InfrastructureError(f"receive_0__tdata must have {data_width} bits, got {width}")
     inputs = [port for port in ports if port.direction == "in" and port.name != "clk"]
+    member = {name: port.member for name, port in found.items()}
     trace_bytes = (found["trace__payload"].width + 7) // 8 if trace else 0
     lines = [
         "// Made from the ports of the model; see pins.py.",
@@ -156,9 +157,9 @@ def pins_header(ports: list[ModelPort], planes: int, data_width: int, trace: boo
     lines += ["    return table;", "}", ""]
     if trace:
         lines += [
-            f"inline auto& trace_ready(Model& m) {{ return m.{found['trace__ready'].member}; }}",
-            f"inline bool trace_valid(const Model& m) {{ return m.{found['trace__valid'].member}; }}",
-            f"inline const void* trace_payload(const Model& m) {{ return &m.{found['trace__payload'].member}; }}",
+            f"inline auto& trace_ready(Model& m) {{ return m.{member['trace__ready']}; }}",
+            f"inline bool trace_valid(const Model& m) {{ return m.{member['trace__valid']}; }}",
+            f"inline const void* trace_payload(const Model& m) {{ return &m.{member['trace__payload']}; }}",
         ]
     else:
         lines += [

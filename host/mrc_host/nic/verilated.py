@@ -7,13 +7,12 @@ import mmap
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from fractions import Fraction
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
-from mrc_host.errors import ConfigError, InfrastructureError
+from mrc_host.errors import InfrastructureError
 from mrc_host.nic import library
 from mrc_host.nic.base import (
     NEVER,
@@ -27,11 +26,12 @@ from mrc_host.nic.base import (
     Watch,
 )
 from mrc_host.nic.build import Progress, build_library, engine_verilog, print_progress
+from mrc_host.nic.options import MacOptions, MemoryOptions, byte_time
+from mrc_host.nic.stimulus import Stimulus
 from mrc_rtl.config import NicConfig
 
-__all__ = ["MacOptions", "MemoryOptions", "Stimulus", "VerilatedNic"]
+__all__ = ["VerilatedNic"]
 
-PS_PER_BYTE_AT_1_GBPS = 8000
 WRITE, READ = 0, 1
 SYNCHRONOUS_TAG = 1 << 60
 #: Cycles after which a register access that was not answered is given up.
@@ -43,77 +43,12 @@ _ACCESS = struct.Struct("<qqIIii")
 _TRACE = struct.Struct("<q24s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MacOptions:
-    """The MACs of a NIC.
-
-    Parameters
-    ----------
-    gbps : Fraction, int or float
-        Line rate of every port in Gb/s, at most what the engine's data path carries.
-    fifo_bytes : int
-        Transmit FIFO of a port in bytes, at least two beats: what the engine sees as *room*.
-    """
-
-    gbps: Fraction | int | float = 10
-    fifo_bytes: int = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryOptions:
-    """The host memory behind a NIC.
-
-    Parameters
-    ----------
-    size : int
-        Bytes; untouched pages cost nothing.
-    read_latency, write_latency : int
-        Cycles from the address to the first beat, and from the last beat to the response; at least 1.
-    latency_jitter : int
-        Up to so many cycles more, pseudo-random; answers stay in order.
-    outstanding : int
-        Bursts of each direction that are accepted before the first one is answered.
-    stall_period, stall_cycles : int
-        Of every period of cycles the first ones refuse new transfers on all channels.
-    stall_share : float
-        Share of the cycles, 0 to below 1, in which a channel refuses, pseudo-random and independent.
-    seed : int
-        Seed of jitter and stalls.
-    """
-
-    size: int = 64 << 20
-    read_latency: int = 25
-    write_latency: int = 15
-    latency_jitter: int = 0
-    outstanding: int = 16
-    stall_period: int = 1
-    stall_cycles: int = 0
-    stall_share: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("size", 4096, 1 << 40),
-            ("read_latency", 1, 1 << 20),
-            ("write_latency", 1, 1 << 20),
-            ("latency_jitter", 0, 1 << 20),
-            ("outstanding", 1, 1 << 10),
-            ("stall_period", 1, 1 << 20),
-            ("stall_cycles", 0, self.stall_period - 1),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"memory.{name}", f"between {low} and {high}", value)
-        if not 0 <= self.stall_share < 1:
-            raise ConfigError("memory.stall_share", "at least 0 and below 1", self.stall_share)
-
-
 class VerilatedNic(Nic):
     """The engine under Verilator between MACs, a memory and a register bus.
 
-    Cycle n is the interval [n · clock_ps, (n + 1) · clock_ps); ``now`` follows from n exactly, and an input of
-    time t is seen by the first cycle that begins at t or later. While the engine is quiescent, cycles are
-    skipped up to the next input, deadline or end of the window; the outputs are the same as without.
+    Cycle n is the interval [n · clock_ps, (n + 1) · clock_ps); ``now`` follows from n exactly, and an input
+    of time t is seen by the first cycle that begins at t or later. While the engine is quiescent, cycles
+    are skipped up to the next input, deadline or end of the window; the outputs are the same as without.
 
     Parameters
     ----------
@@ -152,7 +87,7 @@ class VerilatedNic(Nic):
         memory = memory or MemoryOptions()
         self._handle: int | None = None
         self.config = config
-        byte_ps = _byte_time(config, mac)
+        byte_ps = byte_time(config, mac)
         path = build_library(
             verilog or engine_verilog(config),
             planes=config.planes,
@@ -188,7 +123,7 @@ class VerilatedNic(Nic):
         self._wall_seconds = 0.0
         self._held = Outputs()
         self._failed: list[RegisterError] = []
-        self._answer: tuple[int, int] | None = None
+        self._answers: list[int] = []
         self._decode_trace = _trace_decoder(config) if config.trace else _no_trace
 
     # -- clock -------------------------------------------------------------------------------------------
@@ -308,13 +243,13 @@ class VerilatedNic(Nic):
 
     def _access_now(self, kind: int, address: int, value: int) -> int:
         self._access(self._time_ps, kind, address, value, SYNCHRONOUS_TAG)
-        self._answer = None
+        self._answers.clear()
         self._clock_until_done(ACCESS_LIMIT_CYCLES, quiet=False)
         if self._failed:
             raise self._failed.pop(0)
-        if self._answer is None:
+        if not self._answers:
             raise RegisterError(f"register {address:#06x} must answer within {ACCESS_LIMIT_CYCLES} cycles")
-        return self._answer[1]
+        return self._answers[0]
 
     def _clock_until_done(self, cycles: int, quiet: bool) -> bool:
         started = time.perf_counter()
@@ -330,7 +265,8 @@ class VerilatedNic(Nic):
         """Report writes into a range of memory under a tag."""
         if address < 0 or length < 1 or address + length > len(self.memory):
             raise ValueError(
-                f"watched range must lie inside {len(self.memory)} bytes of memory, got {length} at {address:#x}"
+                f"watched range must lie inside {len(self.memory)} bytes of memory, "
+                f"got {length} at {address:#x}"
             )
         self._library.mrc_watch(self._handle, tag, address, length)
 
@@ -408,48 +344,9 @@ class VerilatedNic(Nic):
                 RegisterError(f"register {address:#06x} must allow to be {verb}, got AXI response {response}")
             )
         elif tag == SYNCHRONOUS_TAG:
-            self._answer = (when, value)
+            self._answers.append(value)
         else:
             self._held.reads.append(RegisterRead(when, tag, address, value))
-
-
-class Stimulus:
-    """Recorded input pins of a model, to be replayed in a bare C++ loop.
-
-    Parameters
-    ----------
-    engine : ctypes.CDLL
-        Library of the model.
-    """
-
-    def __init__(self, engine: ctypes.CDLL) -> None:
-        self._library = engine
-        self.handle: int | None = engine.mrc_stimulus_create()
-
-    @property
-    def cycles(self) -> int:
-        """Cycles recorded."""
-        return int(self._library.mrc_stimulus_cycles(self.handle))
-
-    def replay(self, check: bool = False) -> int:
-        """Clock a fresh model through the recording; with ``check`` return a hash of what it transmitted."""
-        return int(self._library.mrc_replay(self.handle, check))
-
-    def __del__(self) -> None:
-        if self.handle is not None:
-            self._library.mrc_stimulus_destroy(self.handle)
-            self.handle = None
-
-
-def _byte_time(config: NicConfig, mac: MacOptions) -> Fraction:
-    """Return picoseconds of a byte on the wire; ConfigError when rate or FIFO are out of range."""
-    rate = Fraction(mac.gbps).limit_denominator(1_000_000)
-    limit = Fraction(config.data_width * 1000, config.clock_ps)
-    if not 0 < rate <= limit:
-        raise ConfigError("mac.gbps", f"above 0 and at most {float(limit):g} (data width x clock)", mac.gbps)
-    if not 2 * config.data_bytes <= mac.fifo_bytes <= 1 << 20:
-        raise ConfigError("mac.fifo_bytes", f"between {2 * config.data_bytes} and {1 << 20}", mac.fifo_bytes)
-    return PS_PER_BYTE_AT_1_GBPS / rate
 
 
 def _view(view: library.View, record: struct.Struct) -> bytes:

@@ -117,7 +117,8 @@ class Mac {
         }
     }
 
-    bool nothing_to_send() const { return sent_.empty() && building_.empty(); }
+    // Time of the last bit of the next frame that is complete; it leaves without the engine's help.
+    int64_t next_departure() const { return sent_.empty() ? NEVER : sent_.front().time; }
 
   private:
     struct Received {

@@ -98,8 +98,10 @@ int64_t Nic::next_cycle() const {
 
 int64_t Nic::next_activity() const {
     if (!resting()) return time_;
-    const int64_t next = next_cycle();
-    return next == NEVER ? NEVER : std::max(time_, next * p_.period);
+    const int64_t cycle = next_cycle();
+    int64_t next = cycle == NEVER ? NEVER : cycle * p_.period;
+    for (const Mac& port : mac) next = std::min(next, port.next_departure());
+    return std::max(time_, next);
 }
 
 void Nic::run(int64_t until) {

@@ -1,0 +1,216 @@
+"""Registers by name and tables by field: the layer between the device API and a NIC's register bus.
+
+The driver works at once or at a time. At once (``time_ps`` None, for set-up) each access lets the NIC's time
+go on until it is answered. At a time (:meth:`Driver.at`, while a simulation runs) writes are queued at that
+simulated time and carried out in order; nothing can be read back then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from mrc_host.errors import InfrastructureError
+from mrc_host.nic.base import Nic, RegisterError, RegisterRead
+from mrc_rtl.registers import Register, config_hash, register_map
+from mrc_rtl.tables import TABLES, TableId
+
+__all__ = ["Driver"]
+
+WORD_MASK = 0xFFFFFFFF
+MAGIC = 0x4D524331
+#: Tags of scheduled reads that belong to the driver; others may use smaller ones.
+COMMAND_TAG = 1 << 40
+EVENT_TAG = COMMAND_TAG + 1
+IGNORED_TAG = COMMAND_TAG + 2
+
+
+class Driver:
+    """Register and table access of one NIC.
+
+    Parameters
+    ----------
+    nic : Nic
+        The NIC.
+
+    Attributes
+    ----------
+    time_ps : int or None
+        Time at which accesses take place; None: at once.
+
+    Raises
+    ------
+    InfrastructureError
+        What answers is not an engine of the NIC's configuration.
+    """
+
+    def __init__(self, nic: Nic) -> None:
+        self.nic = nic
+        self.registers = register_map()
+        self.time_ps: int | None = None
+        magic, version = self.read("magic"), self.read_fields("version")
+        if magic != MAGIC or version["major"] != 1:
+            raise InfrastructureError(
+                f"magic and version of the registers must be {MAGIC:#x} and 1.x, got {magic:#x} and "
+                f"{version['major']}.{version['minor']}"
+            )
+        found, expected = self.read("config_hash"), config_hash(nic.config)
+        if found != expected:
+            raise InfrastructureError(
+                f"the engine's configuration must have hash {expected:#010x}, got {found:#010x}"
+            )
+
+    @contextmanager
+    def at(self, time_ps: int) -> Iterator[None]:
+        """Let the accesses of the block take place at a simulated time.
+
+        Parameters
+        ----------
+        time_ps : int
+            At least the NIC's time.
+        """
+        before, self.time_ps = self.time_ps, time_ps
+        try:
+            yield
+        finally:
+            self.time_ps = before
+
+    # -- registers ---------------------------------------------------------------------------------------
+
+    def write(self, name: str, value: int, index: int = 0) -> None:
+        """Write a register (an element of an array) as a whole, the lowest word first.
+
+        Raises
+        ------
+        KeyError, IndexError
+            There is no such register or element.
+        ValueError
+            The value has bits outside the register's fields.
+        """
+        register = self.registers[name]
+        if value & ~register.mask or value < 0:
+            raise ValueError(f"{name} must fit the bits {register.mask:#x}, got {value:#x}")
+        for word in range(register.words):
+            self._write_word(register.address(index, word), value >> 32 * word & WORD_MASK)
+
+    def write_fields(self, name: str, index: int = 0, **fields: int) -> None:
+        """Write a register from its fields; those not named get their reset value."""
+        self.write(name, self.registers[name].pack(**fields), index)
+
+    def read(self, name: str, index: int = 0) -> int:
+        """Read a register as a whole (at once only)."""
+        register = self._readable(name)
+        return sum(
+            self.nic.read32(register.address(index, word)) << 32 * word for word in range(register.words)
+        )
+
+    def read_fields(self, name: str, index: int = 0) -> dict[str, int]:
+        """Read a register and split it into its fields (at once only)."""
+        return self.registers[name].unpack(self.read(name, index))
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def write_table(self, table: TableId, index: int, fields: Mapping[str, int], check: bool = True) -> None:
+        """Write an entry of a described table; fields not named are zero.
+
+        Parameters
+        ----------
+        table : TableId
+        index : int
+            Entry, see :data:`mrc_rtl.tables.TABLES`.
+        fields : mapping
+            Field name → value.
+        check : bool
+            Read back whether the owner took it. Without, a refusal goes unnoticed but the bus is free sooner.
+
+        Raises
+        ------
+        ValueError
+            A value does not fit its field.
+        RegisterError
+            The owner refused the command.
+        """
+        description = TABLES[table]
+        words = description.pack(**dict(fields))[: description.write_words]
+        self.write_words(table, index, words, check)
+
+    def write_words(self, table: TableId, index: int, words: Sequence[int], check: bool = True) -> None:
+        """Write an entry of any table as 64-bit words, see :meth:`write_table`."""
+        data = self.registers["data"]
+        for number, word in enumerate(words):
+            self._write_word(data.address(2 * number), word & WORD_MASK)
+            self._write_word(data.address(2 * number + 1), word >> 32)
+        self._command(table, index, len(words), write=True)
+        if check:
+            self._check_command(table, index)
+
+    def read_table(self, table: TableId, index: int) -> dict[str, int]:
+        """Read an entry of a described table (at once only)."""
+        description = TABLES[table]
+        return description.unpack(self.read_words(table, index, description.words))
+
+    def read_words(self, table: TableId, index: int, count: int) -> list[int]:
+        """Read 64-bit words of an entry of any table (at once only).
+
+        Raises
+        ------
+        RegisterError
+            The owner refused the command.
+        """
+        data = self._readable("data")
+        self._command(table, index, count, write=False)
+        halves = [self.nic.read32(data.address(number)) for number in range(2 * count)]
+        self._check_command(table, index)
+        return [halves[2 * number] | halves[2 * number + 1] << 32 for number in range(count)]
+
+    def request_event(self) -> None:
+        """Ask for the oldest event; :meth:`take_reads` returns it (at a time only)."""
+        assert self.time_ps is not None
+        self.nic.schedule_read(self.time_ps, self.registers["event"].offset, EVENT_TAG)
+
+    def take_reads(self, reads: Sequence[RegisterRead]) -> list[tuple[int, dict[str, int]]]:
+        """Check the driver's own scheduled reads; return (time, fields) of each answer to request_event.
+
+        Raises
+        ------
+        RegisterError
+            A scheduled table command was refused.
+        """
+        events = []
+        for read in reads:
+            if read.tag == EVENT_TAG:
+                events.append((read.time_ps, self.registers["event"].unpack(read.value)))
+            elif read.tag == COMMAND_TAG and self.registers["command_status"].unpack(read.value)["error"]:
+                raise RegisterError(
+                    f"a table command before {read.time_ps} ps must be allowed, but was refused"
+                )
+        return events
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _readable(self, name: str) -> Register:
+        if self.time_ps is not None:
+            raise ValueError(f"{name} can only be read at once, got a read scheduled at {self.time_ps} ps")
+        return self.registers[name]
+
+    def _write_word(self, address: int, value: int) -> None:
+        if self.time_ps is None:
+            self.nic.write32(address, value)
+        else:
+            self.nic.schedule_write(self.time_ps, address, value)
+
+    def _command(self, table: TableId, index: int, count: int, write: bool) -> None:
+        self.write_fields("command", table=table, write=write, count=count, index=index)
+
+    def _check_command(self, table: TableId, index: int) -> None:
+        # A read of the data buffer waits for the command; after it the status is final.
+        data, status = self.registers["data"].offset, self.registers["command_status"]
+        if self.time_ps is not None:
+            self.nic.schedule_read(self.time_ps, data, IGNORED_TAG)
+            self.nic.schedule_read(self.time_ps, status.offset, COMMAND_TAG)
+            return
+        self.nic.read32(data)
+        if status.unpack(self.nic.read32(status.offset))["error"]:
+            raise RegisterError(
+                f"entry {index} of table {table.name} must allow the command, but it was refused"
+            )

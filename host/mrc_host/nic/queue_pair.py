@@ -1,0 +1,397 @@
+"""Queue pairs: the walk from RESET to RTS, work requests, and what an error does to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mrc_host.nic.completion import CompletionQueue, WorkCompletion
+from mrc_host.nic.memory import ProtectionDomain
+from mrc_host.nic.path import EvProfile, Path
+from mrc_host.nic.qp_attributes import Endpoint, Retry, check_attributes
+from mrc_host.nic.verbs_error import VerbsError, check_range
+from mrc_rtl.config import QP_NUMBER_BASE
+from mrc_rtl.tables import CompletionStatus, QpErrorReason, QpState, TableId, WorkRequestOpcode
+
+if TYPE_CHECKING:
+    from mrc_host.nic.context import Context
+
+__all__ = ["QueuePair"]
+
+LONGEST_MESSAGE = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class _Posted:
+    wr_id: int
+    opcode: WorkRequestOpcode
+    signalled: bool
+
+
+class QueuePair:
+    """A connection to one peer; made by ``Context.queue_pair``.
+
+    Parameters
+    ----------
+    context : Context
+    index : int
+        Its number in the engine's tables.
+    domain : ProtectionDomain
+        Where local and remote keys must belong to.
+    send_queue, receive_queue : CompletionQueue
+        Where completions go.
+
+    Attributes
+    ----------
+    state : QpState
+        As far as software knows; an error of the engine is known when its event has been handled.
+    error_reason : QpErrorReason or None
+        Why the QP is in ERROR.
+    attributes : dict
+        What has been set on the way, by name (see :mod:`mrc_host.nic.qp_attributes`).
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        index: int,
+        domain: ProtectionDomain,
+        send_queue: CompletionQueue,
+        receive_queue: CompletionQueue,
+    ) -> None:
+        self.context = context
+        self.index = index
+        self.protection_domain = domain
+        self.send_queue = send_queue
+        self.receive_queue = receive_queue
+        self.state = QpState.RESET
+        self.error_reason: QpErrorReason | None = None
+        self.attributes: dict[str, Any] = {}
+        self._clear()
+
+    @property
+    def number(self) -> int:
+        """QP number, what the peer calls ``dest_qp_num``."""
+        return QP_NUMBER_BASE + self.index
+
+    @property
+    def sends_outstanding(self) -> int:
+        """Send requests posted and not known to be completed."""
+        return len(self._sends)
+
+    @property
+    def receives_outstanding(self) -> int:
+        """Receive requests posted and not completed."""
+        return len(self._receives)
+
+    def endpoint(self, starting_psn: int = 0) -> Endpoint:
+        """Return what the peer must know, to be carried by the application's own channel."""
+        capabilities = self.context.capabilities
+        return Endpoint(
+            qp_number=self.number,
+            starting_psn=starting_psn,
+            address=self.context.identity.address,
+            mpr=capabilities.mpr,
+            max_wimm=capabilities.immediates,
+        )
+
+    # -- states ------------------------------------------------------------------------------------------
+
+    def modify(self, state: QpState, **attributes: Any) -> None:
+        """Go to another state.
+
+        Parameters
+        ----------
+        state : QpState
+            INIT from RESET, RTR from INIT, RTS from RTR; ERROR and RESET from anywhere.
+        attributes
+            What the step needs and allows, see :mod:`mrc_host.nic.qp_attributes`.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for a step, a missing or unexpected attribute, or a value that is not allowed.
+        """
+        checked = check_attributes(self.context.capabilities, self.state, state, attributes)
+        if state is QpState.RESET:
+            self.context.driver.write_table(TableId.QP_SEND, self.index, {"state": QpState.RESET})
+            self.context.driver.write_table(TableId.QP_RECEIVE, self.index, {"state": QpState.RESET})
+            self.state = state
+            self._clear()
+            return
+        if state is QpState.ERROR:
+            self._write_send(QpState.ERROR)
+            self._write_receive(QpState.ERROR)
+            self.enter_error(QpErrorReason.HOST)
+            return
+        self.attributes.update(checked)
+        if state is QpState.RTR:
+            self._write_path()
+            # Feedback leaves as soon as packets arrive, so paths and profile stand before the receive side.
+            self._write_send(QpState.RTR)
+            self._write_receive(QpState.RTR)
+        else:
+            self._write_send(state)
+        self.state = state
+
+    def to_init(self, ev_profile: EvProfile, *, partition_key: int = 0xFFFF) -> None:
+        """RESET → INIT."""
+        self.modify(QpState.INIT, ev_profile=ev_profile, partition_key=partition_key)
+
+    def to_rtr(self, path: Path, peer: Endpoint, *, path_mtu: int) -> None:
+        """INIT → RTR (ready to receive) with what the peer said about itself."""
+        self.modify(
+            QpState.RTR,
+            path=path,
+            path_mtu=path_mtu,
+            dest_qp_num=peer.qp_number,
+            rq_psn=peer.starting_psn,
+            mpr_dest=peer.mpr,
+            max_wimm_dest=peer.max_wimm,
+        )
+
+    def to_rts(self, *, sq_psn: int = 0, timeout: int = 7, retry: Retry | None = None) -> None:
+        """RTR → RTS (ready to send)."""
+        self.modify(QpState.RTS, sq_psn=sq_psn, timeout=timeout, retry=retry or Retry())
+
+    def to_error(self) -> None:
+        """Any state → ERROR; what is outstanding completes with FLUSHED."""
+        self.modify(QpState.ERROR)
+
+    def enter_error(self, reason: QpErrorReason) -> None:
+        """Take note that the QP is in ERROR, and flush the receives (the engine flushes the sends)."""
+        if self.state is QpState.ERROR:
+            return
+        self.state = QpState.ERROR
+        self.error_reason = reason
+        while self._receives:
+            self._flush(self.receive_queue, self._receives.popleft(), WorkRequestOpcode.RECEIVE_IMM)
+
+    def destroy(self) -> None:
+        """Reset the QP and give its number back; nothing of it is left in the engine."""
+        self.modify(QpState.RESET)
+        del self.context.queue_pairs[self.index]
+        self.context.queue_pair_numbers.release(self.index)
+
+    # -- work requests -----------------------------------------------------------------------------------
+
+    def write(
+        self,
+        wr_id: int,
+        *,
+        local_address: int,
+        lkey: int,
+        length: int,
+        remote_address: int,
+        rkey: int,
+        signalled: bool = True,
+    ) -> None:
+        """Post an RDMA WRITE.
+
+        Parameters
+        ----------
+        wr_id : int
+            Comes back in the completion, 64 bits.
+        local_address, lkey : int
+            Virtual address and key of the data.
+        length : int
+            Bytes, 1 to 2^32 − 1.
+        remote_address, rkey : int
+            Virtual address and key at the peer.
+        signalled : bool
+            Write a completion on success; on failure there always is one.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for the state or a value, ENOMEM when the send queue is full.
+        """
+        check_range("wr.length", length, 1, LONGEST_MESSAGE)
+        self._post_send(
+            WorkRequestOpcode.WRITE, wr_id, local_address, lkey, length, remote_address, rkey, 0, signalled
+        )
+
+    def write_imm(
+        self,
+        wr_id: int,
+        *,
+        local_address: int,
+        lkey: int,
+        length: int,
+        remote_address: int,
+        rkey: int,
+        immediate: int,
+        signalled: bool = True,
+    ) -> None:
+        """Post an RDMA WRITE WITH IMMEDIATE: as :meth:`write`, and the peer completes a posted receive.
+
+        Parameters
+        ----------
+        immediate : int
+            32 bits that appear in the peer's completion; ``length`` may be 0.
+
+        Raises
+        ------
+        VerbsError
+            As :meth:`write`.
+        """
+        check_range("wr.length", length, 0, LONGEST_MESSAGE)
+        check_range("wr.immediate", immediate, 0, (1 << 32) - 1)
+        self._post_send(
+            WorkRequestOpcode.WRITE_WITH_IMM,
+            wr_id, local_address, lkey, length, remote_address, rkey, immediate, signalled,
+        )  # fmt: skip
+
+    def post_recv(self, wr_id: int) -> None:
+        """Post a receive request, which one WRITE WITH IMMEDIATE of the peer completes.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL in RESET, ENOMEM when the receive queue is full.
+        """
+        check_range("wr.wr_id", wr_id, 0, (1 << 64) - 1)
+        if self.state is QpState.RESET:
+            raise VerbsError("EINVAL", "qp.state", self.state.name, "INIT or later to post a receive")
+        posted = _Posted(wr_id, WorkRequestOpcode.RECEIVE_IMM, True)
+        if self.state is QpState.ERROR:
+            self._flush(self.receive_queue, posted, posted.opcode)
+            return
+        depth = self.context.capabilities.receive_queue_depth
+        if len(self._receives) >= depth:
+            raise VerbsError("ENOMEM", "qp.receives_outstanding", depth + 1, f"at most {depth}")
+        slot = self.index * depth + self._receives_posted % depth
+        driver = self.context.driver
+        driver.write_table(TableId.RECEIVE_REQUEST, slot, {"wr_id": wr_id}, check=False)
+        driver.write_fields("receive_doorbell", qp=self.index, count=1)
+        self._receives.append(posted)
+        self._receives_posted += 1
+
+    def account(self, completion: WorkCompletion) -> None:
+        """Take note of a completion that was taken from a queue."""
+        if completion.opcode is WorkRequestOpcode.RECEIVE_IMM:
+            if self._receives:
+                self._receives.popleft()
+            return
+        # Requests complete in order; those before it were not signalled and have succeeded.
+        if any(posted.wr_id == completion.wr_id for posted in self._sends):
+            while self._sends.popleft().wr_id != completion.wr_id:
+                pass
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        self.attributes = {}
+        self.error_reason = None
+        self._sends: deque[_Posted] = deque()
+        self._receives: deque[_Posted] = deque()
+        self._sends_posted = 0
+        self._receives_posted = 0
+
+    def _post_send(
+        self,
+        opcode: WorkRequestOpcode,
+        wr_id: int,
+        local_address: int,
+        lkey: int,
+        length: int,
+        remote_address: int,
+        rkey: int,
+        immediate: int,
+        signalled: bool,
+    ) -> None:
+        for name, value, bits in (
+            ("wr_id", wr_id, 64),
+            ("local_address", local_address, 64),
+            ("lkey", lkey, 32),
+            ("remote_address", remote_address, 64),
+            ("rkey", rkey, 32),
+        ):
+            check_range(f"wr.{name}", value, 0, (1 << bits) - 1)
+        posted = _Posted(wr_id, opcode, signalled)
+        if self.state is QpState.ERROR:
+            self._flush(self.send_queue, posted, opcode)
+            return
+        if self.state is not QpState.RTS:
+            raise VerbsError("EINVAL", "qp.state", self.state.name, "RTS to post a send request")
+        depth = self.context.capabilities.send_queue_depth
+        if len(self._sends) >= depth:
+            raise VerbsError("ENOMEM", "qp.sends_outstanding", depth + 1, f"at most {depth}")
+        slot = self.index * depth + self._sends_posted % depth
+        driver = self.context.driver
+        driver.write_table(
+            TableId.SEND_REQUEST,
+            slot,
+            {
+                "wr_id": wr_id,
+                "local_address": local_address,
+                "remote_address": remote_address,
+                "length": length,
+                "local_key": lkey,
+                "immediate": immediate,
+                "remote_key": rkey,
+                "opcode": opcode,
+                "signalled": signalled,
+            },
+            check=False,
+        )
+        driver.write_fields("send_doorbell", qp=self.index, count=1)
+        self._sends.append(posted)
+        self._sends_posted += 1
+
+    def _flush(self, queue: CompletionQueue, posted: _Posted, opcode: WorkRequestOpcode) -> None:
+        queue.add_software_completion(
+            WorkCompletion(posted.wr_id, CompletionStatus.FLUSHED, opcode, self.number)
+        )
+
+    def _write_path(self) -> None:
+        """Write header template and EV sets."""
+        attributes, context = self.attributes, self.context
+        words = attributes["path"].template_words(
+            destination_qpn=attributes["dest_qp_num"],
+            partition_key=attributes["partition_key"],
+            udp_port=context.settings.udp_destination_port,
+        )
+        context.driver.write_words(TableId.TEMPLATE, self.index, words)
+        planes = attributes["ev_profile"].planes
+        for plane, values in enumerate(planes):
+            index = self.index * len(planes) + plane
+            context.driver.write_table(TableId.EV_SET, index, {"good": (1 << len(values)) - 1})
+
+    def _write_send(self, state: QpState) -> None:
+        attributes = self.attributes
+        fields: dict[str, int] = {
+            "state": state,
+            "protection_domain": self.protection_domain.number,
+            "completion_queue": self.send_queue.number,
+        }
+        if "ev_profile" in attributes:
+            fields["ev_profile"] = attributes["ev_profile"].number
+        if "path_mtu" in attributes:
+            fields["mtu_log2"] = attributes["path_mtu"].bit_length() - 1
+            fields["mpr_psns"] = attributes["mpr_psns"]
+            fields["max_immediates"] = attributes["max_wimm_dest"]
+        if "sq_psn" in attributes:
+            retry: Retry = attributes["retry"]
+            fields["initial_psn"] = attributes["sq_psn"]
+            fields["timeout"] = attributes["timeout"]
+            fields["linear_count"] = retry.linear_cnt
+            fields["exponential_count"] = retry.exp_cnt
+        self.context.driver.write_table(TableId.QP_SEND, self.index, fields)
+
+    def _write_receive(self, state: QpState) -> None:
+        attributes = self.attributes
+        fields: dict[str, int] = {
+            "state": state,
+            "protection_domain": self.protection_domain.number,
+            "completion_queue": self.receive_queue.number,
+        }
+        if "path" in attributes:
+            peer = attributes["path"].destination
+            fields["partition_key"] = attributes["partition_key"]
+            fields["peer_qpn"] = attributes["dest_qp_num"]
+            fields["initial_psn"] = attributes["rq_psn"]
+            fields["peer_high"] = peer >> 64
+            fields["peer_low"] = peer & (1 << 64) - 1
+        self.context.driver.write_table(TableId.QP_RECEIVE, self.index, fields)
