@@ -64,6 +64,8 @@ class RingClear(wiring.Component):
     -------
     start : 1
         Pulse; ``qp`` and ``initial_psn`` must stay until ``done``.
+    hold : 1
+        Write nothing in this cycle.
     write, address, word : 1, row, 32
         One word a cycle.
     done : 1
@@ -77,6 +79,7 @@ class RingClear(wiring.Component):
                 "start": In(1),
                 "qp": In(config.qp_bits),
                 "initial_psn": In(24),
+                "hold": In(1),
                 "write": Out(1),
                 "address": Out(range(ring_rows(config))),
                 "word": Out(WORD_BITS),
@@ -88,15 +91,20 @@ class RingClear(wiring.Component):
         m = Module()
         config = self._config
         first = self.initial_psn[WORD_INDEX_BITS : config.psn_ring_bits]
+        running = Signal()
         word = Signal(config.psn_ring_bits - WORD_INDEX_BITS)
         lap = lap_parity(config, self.initial_psn)
-        m.d.comb += [self.address.eq(Cat(word, self.qp)), self.done.eq(self.write & word.all())]
+        m.d.comb += [
+            self.write.eq(running & ~self.hold),
+            self.address.eq(Cat(word, self.qp)),
+            self.done.eq(self.write & word.all()),
+        ]
         with m.If(self.start):
-            m.d.sync += self.write.eq(1)
+            m.d.sync += running.eq(1)
         with m.If(self.write):
             m.d.sync += word.eq(word + 1)
         with m.If(self.done):
-            m.d.sync += self.write.eq(0)
+            m.d.sync += running.eq(0)
         # PSNs below the first one come one lap later.
         with m.If(word == first):
             m.d.comb += self.word.eq(

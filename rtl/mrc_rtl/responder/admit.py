@@ -1,0 +1,497 @@
+"""Admission: every received packet is checked here, and all but placement is decided."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .. import layouts, records, tables, wire
+from ..config import QP_NUMBER_BASE, NicConfig
+from ..records import PORT_COUNTERS, PortCounter, Trimmed
+from ..stream import TableBus
+from ..tables import QpErrorReason
+from ..wire import AethSyndrome, NackReason, Opcode
+from .buffer_ledger import BufferLedger
+from .claim_bits import ClaimBits
+from .receive_contexts import ReceiveContexts, context_field, is_receiving
+
+__all__ = ["Admission"]
+
+_FEEDBACK = (Opcode.ACKNOWLEDGE, Opcode.SACK, Opcode.NACK)
+_WRITES = tuple(opcode for opcode in Opcode if wire.is_write(opcode))
+
+_STAMPED = layouts.headers_layout(wire.METH, wire.TSETH, wire.RETH, wire.IMMDT)
+_UNSTAMPED = layouts.headers_layout(wire.METH, wire.RETH, wire.IMMDT)
+
+
+def _admitted(config: NicConfig) -> data.StructLayout:
+    """A packet behind its first checks. ``outcome``: decided already, ACCEPTED: a write to be decided."""
+    place = records.place_command(config)
+    kept = {name: place.members[name] for name in place.members if name not in ("drop", "bus_address")}
+    return data.StructLayout(
+        {**kept, "trimmed": 2, "outcome": 5, "rqmsn": 16, "message_length": 32, "immediate_value": 32}
+    )
+
+
+class Admission(wiring.Component):
+    """Takes the planes' records in turn and decides about each of them, three packets at a time in three stages.
+
+    *Check* reads the QP's static context: QP, state, peer, P_Key, opcode. Feedback goes to the requester, a
+    write asks for its memory region. *Region* waits for the answer. *Decide* reads the QP's state again, its
+    expected PSN and the claimed bit, and ends the packet with exactly one outcome: placed and claimed,
+    duplicate, answered trim, or dropped with a reason. A full placement queue drops, it never holds.
+
+    Order of the checks, each with its counter: QP, peer, P_Key, opcode, window, duplicate, region, room.
+    A write of no bytes needs no region. A trimmed write needs none either and changes nothing.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    records : streams of records.receive_record, one per plane
+    table : TableBus
+        Table qp_receive.
+    region, region_answer : streams
+        Look-up in the memory regions.
+    region_drain, region_drained : 1
+        See :class:`mrc_rtl.memory_regions.MemoryRegions`.
+    place : stream of records.place_command
+        Also with ``drop``, for the buffer beats of what is not placed.
+    stash, feedback, duplicate, nack, counter : streams
+    error_in, error_out : streams of records.qp_error
+    init, state_request, state_answer, expected_qp, expected_psn, retired, retired_epoch
+        To the tracker; ``init`` also to the immediates.
+    trace : stream of records.trace_record
+        With ``config.trace``: ADMIT, detail {outcome 8, trimmed 8, expected PSN 24 (bits 39:16)}. A record
+        that is not taken at once may be lost.
+    idle : 1
+
+    Source: protocol.md 3.2; profile.md 2, 5, 6; design, rules 1, 3, 8 and 13.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        members: dict[str, Any] = {
+            "records": In(stream.Signature(records.receive_record(config))).array(config.planes),
+            "table": In(TableBus()),
+            "region": Out(stream.Signature(records.region_request(config))),
+            "region_answer": In(stream.Signature(records.region_answer(config))),
+            "region_drain": In(1),
+            "region_drained": Out(1),
+            "place": Out(stream.Signature(records.place_command(config))),
+            "stash": Out(stream.Signature(records.stash_record(config))),
+            "feedback": Out(stream.Signature(records.feedback_record(config))),
+            "duplicate": Out(stream.Signature(records.received_report(config))),
+            "nack": Out(stream.Signature(records.nack_trigger(config))),
+            "counter": Out(stream.Signature(records.counter_event(config))),
+            "error_in": In(stream.Signature(records.qp_error(config))),
+            "error_out": Out(stream.Signature(records.qp_error(config))),
+            "init": Out(stream.Signature(records.receive_init(config))),
+            "state_request": Out(stream.Signature(data.StructLayout({"qp": config.qp_bits}))),
+            "state_answer": In(stream.Signature(records.receive_state(config))),
+            "expected_qp": Out(config.qp_bits),
+            "expected_psn": In(24),
+            "retired": In(1),
+            "retired_epoch": In(1),
+            "idle": Out(1),
+        }
+        if config.trace:
+            members["trace"] = Out(stream.Signature(records.trace_record(config)))
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.contexts = contexts = ReceiveContexts(self.config)
+        m.submodules.claims = claims = ClaimBits(self.config)
+        for name in ("table", "error_in", "init", "state_request", "state_answer"):
+            wiring.connect(m, getattr(contexts, name), wiring.flipped(getattr(self, name)))
+        m.d.comb += [
+            contexts.retired.eq(self.retired),
+            contexts.retired_epoch.eq(self.retired_epoch),
+            contexts.region_drain.eq(self.region_drain),
+            self.region_drained.eq(contexts.region_drained),
+            claims.clear.eq(contexts.clear),
+            claims.clear_qp.eq(contexts.clear_qp),
+            claims.clear_psn.eq(contexts.clear_psn),
+            contexts.cleared.eq(claims.cleared),
+        ]
+        layout = _admitted(self.config)
+        checked = Signal(layout)
+        asked = Signal()  # its region is asked for
+        hand_over = Signal()
+        region_free = Signal()
+        checking = self._check(m, contexts, checked, asked, hand_over, region_free)
+
+        # Region: wait for the answer.
+        waiting = Signal()
+        waits_for_answer = Signal()
+        packet = Signal(layout)
+        decide_free = Signal()
+        move = Signal()
+        m.d.comb += [
+            move.eq(waiting & decide_free & (~waits_for_answer | self.region_answer.valid)),
+            self.region_answer.ready.eq(waiting & decide_free & waits_for_answer),
+            region_free.eq(~waiting | move),
+        ]
+        with m.If(move):
+            m.d.sync += waiting.eq(0)
+        with m.If(hand_over):
+            m.d.sync += [waiting.eq(1), packet.eq(checked), waits_for_answer.eq(asked)]
+
+        deciding = self._decide(m, contexts, claims, packet, move, waits_for_answer, decide_free)
+        m.d.comb += self.idle.eq(contexts.idle & ~(checking | waiting | deciding))
+        return m
+
+    # Check -------------------------------------------------------------------------------------------
+
+    def _check(
+        self, m: Module, contexts: Any, checked: Any, asked: Signal, hand_over: Signal, region_free: Signal
+    ) -> Value:
+        """First stage; returns whether it is busy."""
+        config = self.config
+        planes = config.planes
+        entries = contexts.entries
+        now = Signal(records.receive_record(config))
+        plane = Signal(records.plane_bits(config))
+        chosen = Signal.like(plane)
+        some = Signal()
+        offered = Signal(records.receive_record(config))
+        for origin in range(planes):
+            with m.If(plane == origin):
+                for distance in range(planes, 0, -1):
+                    candidate = (origin + distance) % planes
+                    with m.If(self.records[candidate].valid):
+                        m.d.comb += [chosen.eq(candidate), some.eq(1)]
+        for number, port in enumerate(self.records):
+            with m.If(chosen == number):
+                m.d.comb += offered.eq(port.payload)
+
+        # Rows of the context that hold something to check, in the order of reading.
+        field = tables.QP_RECEIVE.field
+        rows = sorted({field(name).word // entries.row_words for name in ("state", "peer_high", "peer_low")})
+        step = Signal(range(len(rows) + 1))
+        busy = Signal()
+        load = Signal()
+        checks = Signal()  # all rows were read
+        known = Signal()
+        receiving = Signal()
+        partition_right = Signal()
+        high_right = Signal()
+        low_right = Signal()
+        epoch = Signal()
+        protection_domain = Signal(8)
+        qp = now.destination_qpn[: config.qp_bits]
+        m.d.comb += [
+            load.eq(~busy & some & ~contexts.busy),
+            checks.eq(busy & (step == len(rows))),
+            contexts.reading.eq(load | busy),
+            contexts.enable.eq(load | (busy & (step < len(rows) - 1))),
+            contexts.qp.eq(Mux(load, offered.destination_qpn, qp)),
+            contexts.state_enable[0].eq(load),
+            contexts.state_qp[0].eq(offered.destination_qpn),
+            contexts.entered.eq(load),
+        ]
+        following = Signal(range(max(2, entries.rows)))
+        with m.Switch(Mux(load, 0, step + 1)):
+            for number, row in enumerate(rows):
+                with m.Case(number):
+                    m.d.comb += following.eq(row)
+        m.d.comb += contexts.row.eq(following)
+        for number, port in enumerate(self.records):
+            m.d.comb += port.ready.eq(load & (chosen == number))
+        with m.If(load):
+            m.d.sync += [now.eq(offered), plane.eq(chosen), busy.eq(1), step.eq(0), epoch.eq(contexts.epoch)]
+        with m.If(busy & ~checks):
+            m.d.sync += step.eq(step + 1)
+
+        def word(name: str) -> Value:
+            start = 64 * (field(name).word % entries.row_words)
+            return contexts.data[start : start + 64]
+
+        with m.If(busy):
+            base = QP_NUMBER_BASE >> config.qp_bits
+            with m.If(step == 0):
+                m.d.sync += [
+                    known.eq(now.destination_qpn[config.qp_bits :] == base),
+                    receiving.eq(is_receiving(contexts.state[0])),
+                ]
+            with m.If(step == rows.index(field("state").word // entries.row_words)):
+                m.d.sync += [
+                    protection_domain.eq(context_field("protection_domain", word("protection_domain"))),
+                    partition_right.eq(
+                        context_field("partition_key", word("partition_key")) == now.partition_key
+                    ),
+                ]
+            with m.If(step == rows.index(field("peer_high").word // entries.row_words)):
+                m.d.sync += high_right.eq(word("peer_high") == now.source[64:])
+            with m.If(step == rows.index(field("peer_low").word // entries.row_words)):
+                m.d.sync += low_right.eq(word("peer_low") == now.source[:64])
+
+        writes = Signal()
+        feeds_back = Signal()
+        body = now.body
+        stamped = data.View(_STAMPED, body[records.BODY_BITS - _STAMPED.size :])
+        unstamped = data.View(_UNSTAMPED, body[records.BODY_BITS - _UNSTAMPED.size :])
+        reth = Signal(layouts.RETH)
+        m.d.comb += [
+            writes.eq(now.opcode.matches(*_WRITES)),
+            feeds_back.eq(now.opcode.matches(*_FEEDBACK) & (checked.outcome == PortCounter.CONTROL)),
+            reth.eq(Mux(now.timestamped, Value.cast(stamped.reth), Value.cast(unstamped.reth))),
+        ]
+        with m.If(~known | ~receiving):
+            m.d.comb += checked.outcome.eq(PortCounter.DROP_QP)
+        with m.Elif(~high_right | ~low_right):
+            m.d.comb += checked.outcome.eq(PortCounter.DROP_PEER)
+        with m.Elif(~partition_right):
+            m.d.comb += checked.outcome.eq(PortCounter.DROP_PKEY)
+        with m.Elif(writes):
+            m.d.comb += checked.outcome.eq(PortCounter.ACCEPTED)
+        with m.Elif(now.opcode.matches(*_FEEDBACK)):
+            m.d.comb += checked.outcome.eq(PortCounter.CONTROL)
+        with m.Else():
+            m.d.comb += checked.outcome.eq(PortCounter.DROP_OPCODE)
+        m.d.comb += [
+            checked.qp.eq(qp),
+            checked.plane.eq(plane),
+            checked.epoch.eq(epoch),
+            checked.timestamp.eq(stamped.tseth.tx_timestamp),
+            checked.last.eq(now.opcode.matches(*(opcode for opcode in Opcode if wire.is_last(opcode)))),
+            checked.immediate.eq(
+                now.opcode.matches(*(opcode for opcode in Opcode if wire.has_immediate(opcode)))
+            ),
+            checked.rqmsn.eq(stamped.meth.rqmsn),
+            checked.message_length.eq(reth.dma_len),
+            checked.immediate_value.eq(
+                Mux(now.timestamped, Value.cast(stamped.immdt), Value.cast(unstamped.immdt))
+            ),
+        ]
+        for name in (
+            "psn", "ev", "timestamped", "received_at", "marked", "retransmission", "ack_request", "length",
+            "buffer_start", "trimmed",
+        ):  # fmt: skip
+            m.d.comb += checked[name].eq(now[name])
+
+        # Where it goes.
+        request = self.region.payload
+        feedback = self.feedback.payload
+        m.d.comb += [
+            asked.eq(
+                (checked.outcome == PortCounter.ACCEPTED) & (now.trimmed == Trimmed.NO) & (now.length != 0)
+            ),
+            self.region.valid.eq(checks & region_free & asked),
+            self.feedback.valid.eq(checks & region_free & feeds_back),
+            hand_over.eq(
+                checks & region_free & (~asked | self.region.ready) & (~feeds_back | self.feedback.ready)
+            ),
+            request.key.eq(reth.rkey),
+            request.protection_domain.eq(protection_domain),
+            request.address.eq(reth.va),
+            request.length.eq(now.length),
+            request.write.eq(1),
+            feedback.qp.eq(qp),
+            feedback.plane.eq(plane),
+        ]
+        for name in ("opcode", "psn", "retransmission", "body", "received_at"):
+            m.d.comb += feedback[name].eq(now[name])
+        with m.If(hand_over):
+            m.d.sync += busy.eq(0)
+        return busy | some
+
+    # Decide ------------------------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        m: Module,
+        contexts: Any,
+        claims: Any,
+        arriving: Any,
+        move: Signal,
+        has_region: Signal,
+        free: Signal,
+    ) -> Value:
+        """Last stage; returns whether it is busy."""
+        config = self.config
+        m.submodules.ledger = ledger = BufferLedger(config)
+        packet = Signal(_admitted(config))
+        region_ok = Signal()
+        bus_address = Signal(config.address_width)
+        inside = Signal()
+        below = Signal()
+        claimed = Signal()
+        receiving = Signal()
+        expected = Signal(24)
+        looking = Signal()  # the memories answer
+        deciding = Signal()
+        open_ends = Signal(5)  # outputs that wait to be taken: counter, stash, duplicate, nack, error
+        outputs = (self.counter, self.stash, self.duplicate, self.nack, self.error_out)
+        taken = Signal(len(outputs))
+        for number, output in enumerate(outputs):
+            m.d.comb += [
+                output.valid.eq(open_ends[number]),
+                taken[number].eq(open_ends[number] & output.ready),
+            ]
+        m.d.sync += open_ends.eq(open_ends & ~taken)
+        m.d.comb += free.eq(~looking & ~deciding & ~(open_ends & ~taken).any())
+
+        m.d.comb += [
+            claims.read.eq(move),
+            claims.qp.eq(arriving.qp),
+            claims.psn.eq(arriving.psn),
+            claims.held_qp.eq(packet.qp),
+            claims.held_psn.eq(packet.psn),
+            contexts.state_enable[1].eq(move),
+            contexts.state_qp[1].eq(arriving.qp),
+            self.expected_qp.eq(arriving.qp),
+        ]
+        m.d.sync += looking.eq(move)
+        with m.If(move):
+            m.d.sync += [
+                packet.eq(arriving),
+                region_ok.eq(~has_region | self.region_answer.payload.ok),
+                bus_address.eq(self.region_answer.payload.bus_address),
+            ]
+        distance = Signal(24)
+        m.d.comb += distance.eq(packet.psn - self.expected_psn)
+        with m.If(looking):
+            m.d.sync += [
+                deciding.eq(1),
+                inside.eq(~distance[config.psn_ring_bits :].any()),
+                below.eq(distance[-1]),
+                claimed.eq(claims.claimed),
+                receiving.eq(is_receiving(contexts.state[1])),
+                expected.eq(self.expected_psn),
+            ]
+
+        # The verdict.
+        outcome = Signal(PortCounter)
+        wants_place = Signal()
+        reports = Signal()
+        nacks = Signal()
+        fails = Signal()
+        m.d.comb += outcome.eq(packet.outcome)
+        with m.If(packet.outcome == PortCounter.ACCEPTED):
+            with m.If(~receiving):
+                m.d.comb += outcome.eq(PortCounter.DROP_QP)
+            with m.Elif(~inside & ~below):
+                m.d.comb += outcome.eq(PortCounter.DROP_WINDOW)
+            with m.Elif(below | claimed):
+                m.d.comb += [
+                    reports.eq(1),
+                    outcome.eq(
+                        Mux(
+                            packet.trimmed != Trimmed.NO,
+                            PortCounter.TRIMMED_ANSWERED,
+                            PortCounter.DUPLICATE,
+                        )
+                    ),
+                ]
+            with m.Elif(packet.trimmed != Trimmed.NO):
+                m.d.comb += [nacks.eq(1), outcome.eq(PortCounter.TRIMMED_ANSWERED)]
+            with m.Elif(~region_ok):
+                m.d.comb += [nacks.eq(1), fails.eq(1), outcome.eq(PortCounter.DROP_ACCESS)]
+            with m.Else():
+                m.d.comb += wants_place.eq(1)
+
+        place = self.place
+        place_free = Signal()
+        owes = Signal()  # this plane's beats go first
+        places = Signal()
+        crowded = Signal()
+        decided = Signal()
+        m.d.comb += [
+            place_free.eq(~place.valid | place.ready),
+            owes.eq(ledger.owes.bit_select(packet.plane, 1)),
+            crowded.eq(wants_place & ~place_free),
+            places.eq(deciding & wants_place & place_free & ~owes),
+            decided.eq(deciding & ~(wants_place & place_free & owes)),
+            claims.claim.eq(places),
+            contexts.fail.eq(deciding & fails),
+            contexts.fail_qp.eq(packet.qp),
+            contexts.left.eq(decided & ~places),
+            contexts.left_epoch.eq(packet.epoch),
+            ledger.add.eq(decided & ~places),
+            ledger.plane.eq(packet.plane),
+            ledger.length.eq(packet.length),
+        ]
+        counted = Signal(PortCounter)
+        m.d.comb += counted.eq(Mux(crowded, PortCounter.DROP_NO_PKT_BUFFER, outcome))
+        final = Signal(5)
+        with m.If(decided):
+            m.d.sync += [
+                deciding.eq(0),
+                final.eq(counted),
+                open_ends.eq(Cat(1, places & packet.immediate, reports, nacks, fails)),
+            ]
+
+        # The placement's queue: a packet, or beats that only go back.
+        give_back = Signal()
+        lowest = Signal(records.plane_bits(config))
+        for number in reversed(range(config.planes)):
+            with m.If(ledger.owes[number]):
+                m.d.comb += lowest.eq(number)
+        m.d.comb += [
+            ledger.chosen.eq(Mux(deciding, packet.plane, lowest)),
+            give_back.eq(place_free & Mux(deciding, wants_place & owes, ledger.owes.any())),
+            ledger.take.eq(give_back),
+        ]
+        with m.If(place.ready):
+            m.d.sync += place.valid.eq(0)
+        with m.If(places | give_back):
+            m.d.sync += [
+                place.valid.eq(1),
+                place.payload.drop.eq(give_back),
+                place.payload.plane.eq(ledger.chosen),
+                place.payload.length.eq(Mux(give_back, ledger.piece, packet.length)),
+            ]
+        with m.If(places):
+            m.d.sync += place.payload.bus_address.eq(bus_address)
+            for name in sorted(set(place.payload.shape().members) & set(packet.shape().members)):
+                if name not in ("plane", "length"):
+                    m.d.sync += place.payload[name].eq(packet[name])
+
+        # Records that leave with the verdict.
+        stash, report, nack = self.stash.payload, self.duplicate.payload, self.nack.payload
+        m.d.comb += [
+            self.counter.payload.index.eq(packet.plane * PORT_COUNTERS + final),
+            stash.qp.eq(packet.qp),
+            stash.psn.eq(packet.psn),
+            stash.rqmsn.eq(packet.rqmsn),
+            stash.immediate.eq(packet.immediate_value),
+            stash.length.eq(packet.message_length),
+            report.duplicate.eq(1),
+            report.below.eq(below),
+            nack.nak.eq(final == PortCounter.DROP_ACCESS),
+            self.error_out.payload.qp.eq(packet.qp),
+            self.error_out.payload.reason.eq(QpErrorReason.REMOTE_ACCESS),
+        ]
+        with m.If(nack.nak):
+            m.d.comb += nack.code.eq(AethSyndrome.NAK_REMOTE_ACCESS)
+        with m.Else():
+            last_hop = packet.trimmed == Trimmed.LAST_HOP
+            m.d.comb += nack.code.eq(Mux(last_hop, NackReason.TRIMMED_LASTHOP, NackReason.TRIMMED))
+        for target in (report, nack):
+            for name in sorted(set(target.shape().members) & set(packet.shape().members)):
+                m.d.comb += target[name].eq(packet[name])
+
+        if config.trace:
+            with m.If(self.trace.ready):
+                m.d.sync += self.trace.valid.eq(0)
+            with m.If(decided):
+                detail = data.View(
+                    data.StructLayout({"outcome": 8, "trimmed": 8, "expected": 24}),
+                    self.trace.payload.detail[:40],
+                )
+                m.d.sync += [
+                    self.trace.valid.eq(1),
+                    self.trace.payload.kind.eq(records.TraceKind.ADMIT),
+                    self.trace.payload.qp.eq(packet.qp),
+                    self.trace.payload.plane.eq(packet.plane),
+                    self.trace.payload.psn.eq(packet.psn),
+                    detail.outcome.eq(counted),
+                    detail.trimmed.eq(packet.trimmed),
+                    detail.expected.eq(expected),
+                ]
+        return looking | deciding | open_ends.any() | place.valid | ledger.owes.any()
