@@ -111,12 +111,13 @@ class Completions(wiring.Component):
             ring_write.en.eq(apply),
         ]
 
-        # The host's consumer, and its start at 0.
+        # The host's consumer, and its start at 0; never in the cycle in which it is read.
+        reading = Signal()
         m.d.comb += [
-            self.consumer.ready.eq(~apply),
+            self.consumer.ready.eq(~apply & ~reading),
             consumer_write.addr.eq(Mux(apply, table_queue, self.consumer.payload.queue)),
             consumer_write.data.eq(Mux(apply, 0, self.consumer.payload.index)),
-            consumer_write.en.eq(apply | self.consumer.valid),
+            consumer_write.en.eq(apply | (self.consumer.valid & ~reading)),
         ]
 
         # What a record becomes.
@@ -254,6 +255,7 @@ class Completions(wiring.Component):
                     with m.Else():
                         m.next = "TABLE_READ"
                 with m.Elif(self.completion.valid & ~counters_full & (outstanding != _MOST_OUTSTANDING)):
+                    m.d.comb += reading.eq(1)
                     m.d.sync += host_turn.eq(1)
                     m.next = "CHECK"
             with m.State("TABLE_WRITTEN"):
@@ -311,6 +313,7 @@ class Completions(wiring.Component):
             machine.ongoing("IDLE")
             & ~self.completion.valid
             & ~table.valid
+            & ~self.consumer.valid
             & (outstanding == 0)
             & ~self.counter.valid
         )

@@ -1,0 +1,314 @@
+"""Keeps immediates until everything before them is placed, and hands them to posted receives in order."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from .. import records, wire
+from ..config import NicConfig
+from ..stream import TableBus
+from ..tables import CompletionStatus, QpErrorReason, WorkRequestOpcode
+
+__all__ = ["Immediates"]
+
+_PSN = 24
+_RQMSN = 16
+
+
+class Immediates(wiring.Component):
+    """Stash of immediates, owner of the receive requests.
+
+    The immediate of message RQMSN stands in row RQMSN modulo ``config.immediates`` of its QP, with the PSN of
+    the message's last packet and the upper bits of RQMSN, by which a row of an earlier lap is told apart.
+    The row of the next message in turn is delivered when it is there and the cumulative PSN has reached its
+    PSN, whichever comes last: it takes the oldest posted request and becomes a completion. A message beyond
+    the stash, a second one with the same number, or one that finds no posted request cannot be delivered:
+    the peer gets a NAK (invalid request), the QP goes to ERROR and nothing more of it is delivered.
+
+    A stash record takes 2 cycles, an advance 3, a delivery 3 more.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    table : TableBus, in
+        Table RECEIVE_REQUEST. Slot of a QP: requests posted since its reset, modulo the queue depth.
+    doorbell : stream of records.doorbell, in
+        Requests posted. More than the queue holds are ignored.
+    init : stream of records.receive_init, in
+        A QP's receive state starts anew; posted requests stay when it becomes active and go when it is reset.
+    stash : stream of records.stash_record, in
+    advance : stream of records.advance_record, in
+    completion : stream of records.completion_record
+        RECEIVE_IMM, one per message, in the order of RQMSN.
+    nack : stream of records.nack_trigger
+    error_out : stream of records.qp_error
+    idle : 1
+
+    Source: protocol.md 3.3 and 1.5, profile.md 7.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "table": In(TableBus()),
+                "doorbell": In(stream.Signature(records.doorbell(config))),
+                "init": In(stream.Signature(records.receive_init(config))),
+                "stash": In(stream.Signature(records.stash_record(config))),
+                "advance": In(stream.Signature(records.advance_record(config))),
+                "completion": Out(stream.Signature(records.completion_record(config))),
+                "nack": Out(stream.Signature(records.nack_trigger(config))),
+                "error_out": Out(stream.Signature(records.qp_error(config))),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        row_bits = (config.immediates - 1).bit_length()
+        slot_bits = (config.receive_queue_depth - 1).bit_length()
+        requests_depth = config.qps * config.receive_queue_depth
+        table, bell, init = self.table, self.doorbell.payload, self.init.payload
+        stash, advance = self.stash.payload, self.advance.payload
+
+        context_shape = data.StructLayout(
+            {
+                "active": 1,  # the QP may deliver: it was started and has not failed
+                "next": _RQMSN,  # message in turn
+                "cumulative": _PSN,
+                "posted": slot_bits + 1,
+                "used": slot_bits + 1,
+                "queue": records.queue_bits(config),
+            }
+        )
+        mark_shape = data.StructLayout(
+            {
+                "valid": 1,
+                "lap": _RQMSN - row_bits,
+                "psn": _PSN,
+                "plane": records.plane_bits(config),
+                "message_number": 16,
+            }
+        )
+        content_shape = data.StructLayout({"immediate": 32, "length": 32})
+        rows = config.qps * config.immediates
+        m.submodules.contexts = contexts = Memory(shape=context_shape, depth=config.qps, init=[])
+        m.submodules.marks = marks = Memory(shape=mark_shape, depth=rows, init=[])
+        m.submodules.contents = contents = Memory(shape=content_shape, depth=rows, init=[])
+        m.submodules.requests = requests = Memory(shape=64, depth=requests_depth, init=[])
+        context_read, context_write = contexts.read_port(), contexts.write_port()
+        mark_read, mark_write = marks.read_port(), marks.write_port()
+        content_read, content_write = contents.read_port(), contents.write_port()
+        request_read, request_write = requests.read_port(), requests.write_port()
+
+        # The QP that is worked on. What the memories read stays until the next read.
+        qp = Signal(config.qp_bits)
+        now = Signal(context_shape)
+        chosen_qp = Signal(config.qp_bits)
+        mark = mark_read.data
+        context = context_read.data
+
+        def row(of_qp: Signal, rqmsn: Signal) -> Cat:
+            return Cat(rqmsn[:row_bits], of_qp)
+
+        fill = Signal(range(max(config.qps, config.immediates)))
+        failing_psn = Signal(_PSN)
+        failing_plane = Signal(records.plane_bits(config))
+        told = Signal(2)
+        host_turn = Signal()
+        bad_index = Signal()
+        m.d.comb += [
+            context_read.addr.eq(chosen_qp),
+            context_read.en.eq(0),
+            context_write.addr.eq(qp),
+            context_write.data.eq(now),
+            mark_read.addr.eq(row(qp, now.next)),
+            mark_read.en.eq(0),
+            mark_write.addr.eq(row(qp, stash.rqmsn)),
+            mark_write.data.valid.eq(1),
+            mark_write.data.lap.eq(stash.rqmsn[row_bits:]),
+            mark_write.data.psn.eq(stash.psn),
+            mark_write.data.plane.eq(stash.plane),
+            mark_write.data.message_number.eq(stash.message_number),
+            content_write.addr.eq(row(qp, stash.rqmsn)),
+            content_write.data.immediate.eq(stash.immediate),
+            content_write.data.length.eq(stash.length),
+            content_read.addr.eq(row(qp, now.next)),
+            content_read.en.eq(0),
+            request_read.addr.eq(Cat(now.used[:slot_bits], qp)),
+            request_read.en.eq(0),
+            request_write.addr.eq(table.index),
+            request_write.data.eq(table.write_data),
+        ]
+
+        completion, nack, error_out = self.completion.payload, self.nack.payload, self.error_out.payload
+        m.d.comb += [
+            completion.queue.eq(now.queue),
+            completion.qp.eq(qp),
+            completion.wr_id.eq(request_read.data),
+            completion.opcode.eq(WorkRequestOpcode.RECEIVE_IMM),
+            completion.status.eq(CompletionStatus.SUCCESS),
+            completion.byte_length.eq(content_read.data.length),
+            completion.immediate.eq(content_read.data.immediate),
+            completion.message_number.eq(mark.message_number),
+            nack.qp.eq(qp),
+            nack.psn.eq(failing_psn),
+            nack.plane.eq(failing_plane),
+            nack.nak.eq(1),
+            nack.code.eq(wire.AethSyndrome.NAK_INVALID_REQUEST),
+            error_out.qp.eq(qp),
+            error_out.reason.eq(QpErrorReason.INVALID_REQUEST),
+        ]
+
+        host_waits = table.valid | self.doorbell.valid
+        busy = Signal()
+        m.d.comb += busy.eq(1)
+        with m.FSM():
+            with m.State("FILL"):
+                # After reset no QP delivers and none has posted requests.
+                m.d.comb += [context_write.addr.eq(fill), context_write.data.eq(0), context_write.en.eq(1)]
+                m.d.sync += fill.eq(fill + 1)
+                with m.If(fill == config.qps - 1):
+                    m.d.sync += fill.eq(0)
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                m.d.comb += [busy.eq(0), context_read.en.eq(1)]
+                m.d.sync += [qp.eq(chosen_qp), told.eq(0)]
+                engine_waits = self.init.valid | self.stash.valid | self.advance.valid
+                with m.If(host_waits & (host_turn | ~engine_waits)):
+                    m.d.sync += host_turn.eq(0)
+                    m.d.comb += chosen_qp.eq(bell.qp)
+                    with m.If(table.valid):
+                        wrong = (table.index >= requests_depth) | (table.word != 0)
+                        m.d.comb += [
+                            table.ready.eq(1),
+                            request_read.addr.eq(table.index),
+                            request_read.en.eq(1),
+                            request_write.en.eq(table.write & ~wrong),
+                        ]
+                        m.d.sync += bad_index.eq(wrong)
+                        m.next = "TABLE"
+                    with m.Else():
+                        m.next = "RING"
+                with m.Elif(engine_waits):
+                    m.d.sync += host_turn.eq(1)
+                    with m.If(self.init.valid):
+                        m.d.comb += chosen_qp.eq(init.qp)
+                        m.next = "INIT"
+                    with m.Elif(self.stash.valid):
+                        m.d.comb += [
+                            chosen_qp.eq(stash.qp),
+                            mark_read.addr.eq(row(stash.qp, stash.rqmsn)),
+                            mark_read.en.eq(1),
+                        ]
+                        m.next = "STASH"
+                    with m.Else():
+                        m.d.comb += chosen_qp.eq(advance.qp)
+                        m.next = "ADVANCE"
+            with m.State("TABLE"):
+                m.d.comb += [table.done.eq(1), table.error.eq(bad_index), table.read_data.eq(request_read.data)]
+                m.next = "IDLE"
+            with m.State("RING"):
+                level = Signal(slot_bits + 1)
+                m.d.comb += [
+                    level.eq(context.posted - context.used),
+                    context_write.data.eq(context),
+                    context_write.data.posted.eq(context.posted + bell.count),
+                    context_write.en.eq(level + bell.count <= config.receive_queue_depth),
+                    self.doorbell.ready.eq(1),
+                ]
+                m.next = "IDLE"
+            with m.State("INIT"):
+                # First the context, then the rows of the QP.
+                m.d.comb += [
+                    context_write.data.active.eq(init.active),
+                    context_write.data.next.eq(0),
+                    context_write.data.cumulative.eq(init.initial_psn - 1),
+                    context_write.data.queue.eq(init.completion_queue),
+                    context_write.data.posted.eq(Mux(init.active, context.posted, 0)),
+                    context_write.data.used.eq(Mux(init.active, context.used, 0)),
+                    context_write.en.eq(1),
+                ]
+                m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    mark_write.addr.eq(Cat(fill[:row_bits], qp)),
+                    mark_write.data.valid.eq(0),
+                    mark_write.en.eq(1),
+                ]
+                m.d.sync += fill.eq(fill + 1)
+                with m.If(fill == config.immediates - 1):
+                    m.d.comb += self.init.ready.eq(1)
+                    m.d.sync += fill.eq(0)
+                    m.next = "IDLE"
+            with m.State("STASH"):
+                ahead = Signal(_RQMSN)
+                m.d.comb += [ahead.eq(stash.rqmsn - context.next), self.stash.ready.eq(1)]
+                m.d.sync += [now.eq(context), failing_psn.eq(stash.psn), failing_plane.eq(stash.plane)]
+                beyond = ahead[row_bits:].any()
+                taken = mark.valid & (mark.lap == stash.rqmsn[row_bits:])
+                m.next = "IDLE"
+                with m.If(context.active):
+                    with m.If(beyond | taken):
+                        m.next = "REFUSE"
+                    with m.Else():
+                        m.d.comb += [mark_write.en.eq(1), content_write.en.eq(1)]
+                        # Only when the packet was placed before its immediate came here.
+                        with m.If((ahead == 0) & ~(context.cumulative - stash.psn)[_PSN - 1]):
+                            m.next = "LOOK"
+            with m.State("ADVANCE"):
+                m.d.comb += [
+                    self.advance.ready.eq(1),
+                    mark_read.addr.eq(row(qp, context.next)),
+                    mark_read.en.eq(1),
+                ]
+                m.d.sync += [now.eq(context), now.cumulative.eq(advance.cumulative_psn)]
+                with m.If(context.active):
+                    m.next = "HEAD"
+                with m.Else():
+                    m.next = "IDLE"
+            with m.State("LOOK"):
+                m.d.comb += mark_read.en.eq(1)
+                m.next = "HEAD"
+            with m.State("HEAD"):
+                m.d.comb += [content_read.en.eq(1), request_read.en.eq(1)]
+                m.d.sync += [failing_psn.eq(mark.psn), failing_plane.eq(mark.plane)]
+                complete = (
+                    mark.valid
+                    & (mark.lap == now.next[row_bits:])
+                    & ~(now.cumulative - mark.psn)[_PSN - 1]
+                )
+                with m.If(~complete):
+                    m.d.comb += context_write.en.eq(1)
+                    m.next = "IDLE"
+                with m.Elif(now.posted == now.used):
+                    m.next = "REFUSE"
+                with m.Else():
+                    m.next = "DELIVER"
+            with m.State("DELIVER"):
+                m.d.comb += self.completion.valid.eq(1)
+                with m.If(self.completion.ready):
+                    m.d.sync += [now.next.eq(now.next + 1), now.used.eq(now.used + 1)]
+                    m.next = "LOOK"
+            with m.State("REFUSE"):
+                now_told = Signal(2)
+                m.d.comb += [
+                    self.nack.valid.eq(~told[0]),
+                    self.error_out.valid.eq(~told[1]),
+                    now_told.eq(told | Cat(self.nack.ready, self.error_out.ready)),
+                    context_write.data.active.eq(0),
+                    context_write.en.eq(1),
+                ]
+                m.d.sync += told.eq(now_told)
+                with m.If(now_told.all()):
+                    m.next = "IDLE"
+
+        m.d.comb += self.idle.eq(
+            ~(busy | host_waits | self.init.valid | self.stash.valid | self.advance.valid)
+        )
+        return m
