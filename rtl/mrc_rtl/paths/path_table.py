@@ -1,0 +1,173 @@
+"""Which entropy values of a QP may be used on each plane, and where the rotation through them stands."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import NicConfig
+from ..records import plane_bits
+from ..requester.context import ClearSequence
+from ..stream import TableBus
+
+__all__ = ["PathTable", "ev_word", "rotation"]
+
+_HASH_BITS = 11
+
+
+def ev_word() -> data.StructLayout:
+    """State of the 32 EVs of a (QP, plane): 10 GOOD, 11 SKIP, 01 backup, 00 bad or denied."""
+    return data.StructLayout({"good": 32, "skip": 32})
+
+
+def rotation() -> data.StructLayout:
+    """Place in the permuted order, and a shift register whose low five bits are the permutation key."""
+    return data.StructLayout({"place": 5, "hash": _HASH_BITS})
+
+
+class PathTable(wiring.Component):
+    """Owner of the EV words, the rotations, and per QP the planes with an EV to send on.
+
+    A host write starts the rotation of its (QP, plane) anew. It waits for a pause between two picks, and
+    picks wait for it, so a pick works on one state of the word from reading it to writing it.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    table : TableBus
+        EV_SET.
+    look_qp, usable : qp_bits, planes
+        Planes on which the QP has a GOOD or SKIP EV, one cycle after ``look_qp``.
+    pick_qp, pick_plane, word, place : qp_bits, plane bits, ev_word, rotation
+        Word and rotation, one cycle after the address.
+    write, write_skip, new_skip, new_place
+        With ``write``: the picked (QP, plane)'s rotation becomes ``new_place``, and with ``write_skip`` its skip
+        bits ``new_skip``. The address is the one picked.
+    busy : 1, in
+        A pick is in progress: its address stays.
+    hold : 1
+        A host command waits: start no pick.
+    idle : 1
+
+    Source: profile.md 3, design.md 4 rules 5 and 12.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "table": In(TableBus()),
+                "look_qp": In(config.qp_bits),
+                "usable": Out(config.planes),
+                "pick_qp": In(config.qp_bits),
+                "pick_plane": In(plane_bits(config)),
+                "word": Out(ev_word()),
+                "place": Out(rotation()),
+                "write": In(1),
+                "write_skip": In(1),
+                "new_skip": In(32),
+                "new_place": In(rotation()),
+                "busy": In(1),
+                "hold": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        rows = config.qps * config.planes
+        m.submodules.words = words = Memory(shape=64, depth=rows, init=[])
+        m.submodules.places = places = Memory(shape=rotation(), depth=rows, init=[])
+        m.submodules.planes = planes = Memory(shape=config.planes, depth=config.qps, init=[])
+        m.submodules.sequence = sequence = ClearSequence(config.qps)
+        word_read, word_write = words.read_port(), words.write_port()
+        place_read, place_write = places.read_port(), places.write_port()
+        look_read, change_read, plane_write = planes.read_port(), planes.read_port(), planes.write_port()
+        table = self.table
+
+        address = Signal(range(rows))
+        row = Signal(range(rows))  # of the host's command
+        m.d.comb += address.eq(self.pick_qp * config.planes + self.pick_plane)
+
+        # The host's command is first taken apart: row = qp x planes + plane.
+        qp = Signal(config.qp_bits)
+        plane = Signal(range(config.planes + 1))
+        rest = Signal(16)
+        write = Signal()
+        data_in = Signal(64)
+        command = Signal()
+        m.d.comb += [
+            look_read.addr.eq(self.look_qp),
+            self.usable.eq(look_read.data),
+            change_read.addr.eq(qp),
+            word_read.addr.eq(Mux(command, row, address)),
+            place_read.addr.eq(address),
+            self.word.eq(word_read.data),
+            self.place.eq(place_read.data),
+            word_write.addr.eq(address),
+            word_write.data.eq(Cat(self.word.good, self.new_skip)),
+            word_write.en.eq(self.write & self.write_skip),
+            place_write.addr.eq(address),
+            place_write.data.eq(self.new_place),
+            place_write.en.eq(self.write),
+            plane_write.addr.eq(qp),
+            table.read_data.eq(word_read.data),
+        ]
+        one_hot = Signal(config.planes)
+        m.d.comb += one_hot.eq(1 << plane)
+        refused = Signal()
+        m.d.comb += table.error.eq(refused)
+        with m.FSM() as states:
+            with m.State("IDLE"):
+                m.d.comb += table.ready.eq(sequence.cleared)
+                with m.If(table.valid & table.ready):
+                    m.d.sync += [
+                        rest.eq(table.index),
+                        row.eq(table.index),
+                        qp.eq(0),
+                        write.eq(table.write),
+                        data_in.eq(table.write_data),
+                        refused.eq(0),
+                    ]
+                    m.next = "DIVIDE"
+                    with m.If((table.index >= rows) | (table.word != 0)):
+                        m.d.sync += refused.eq(1)
+                        m.next = "DONE"
+            with m.State("DIVIDE"):
+                m.d.sync += plane.eq(rest)
+                with m.If(rest < config.planes):
+                    m.next = "WAIT"
+                with m.Else():
+                    m.d.sync += [rest.eq(rest - config.planes), qp.eq(qp + 1)]
+            with m.State("WAIT"):
+                m.d.comb += self.hold.eq(1)
+                with m.If(~self.busy):
+                    m.next = "ACCESS"
+            with m.State("ACCESS"):
+                m.d.comb += [self.hold.eq(1), command.eq(1)]
+                with m.If(write):
+                    usable = Mux(data_in[:32].any(), change_read.data | one_hot, change_read.data & ~one_hot)
+                    m.d.comb += [
+                        word_write.addr.eq(row),
+                        word_write.data.eq(data_in),
+                        word_write.en.eq(1),
+                        place_write.addr.eq(row),
+                        place_write.data.place.eq(0),
+                        # Any value but zero keeps the shift register going; rows start at different keys.
+                        place_write.data.hash.eq(Cat(Const(1, 1), row ^ 0x155)),
+                        place_write.en.eq(1),
+                        plane_write.data.eq(usable),
+                        plane_write.en.eq(1),
+                    ]
+                m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += table.done.eq(1)
+                m.next = "IDLE"
+        with m.If(~sequence.cleared):
+            m.d.comb += [plane_write.addr.eq(sequence.row), plane_write.data.eq(0), plane_write.en.eq(1)]
+        m.d.comb += self.idle.eq(states.ongoing("IDLE") & ~table.valid & sequence.cleared)
+        return m

@@ -1,0 +1,323 @@
+"""What each operation of the sequencer does to a send context, one function per kind.
+
+Every function adds the logic of one cycle, state ACT: context, place of the PSN and the tracker's answers are
+there. Source: profile.md 4 and 7, protocol.md 1.9 to 1.11 and 2.4.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from amaranth.hdl import Mux, Signal
+
+from ..records import GlobalCounter
+from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
+from ..wire import AethSyndrome, NackReason, Opcode
+from .timers import MAXIMUM_EXPONENT
+
+if TYPE_CHECKING:
+    from .sequencer import Sequencer
+
+__all__ = ["ACTIONS"]
+
+#: exponential_count that means no limit.
+_NO_LIMIT = 25
+
+
+def _sent(s: "Sequencer") -> None:
+    s.m.d.comb += [s.clear_queued.eq(1), s.again.ready.eq(1)]
+    s.m.next = "PICK"
+
+
+def _failed(s: "Sequencer") -> None:
+    m = s.m
+    m.d.comb += [s.failed.ready.eq(1), s.event.eq(1), s.event_down.eq(1)]
+    with m.If(s.rts):
+        s.fail(CompletionStatus.LOCAL_PROTECTION_ERROR, QpErrorReason.LOCAL_PROTECTION, s.failed.payload.slot)
+
+
+def _error(s: "Sequencer") -> None:
+    m, state = s.m, s.context.settings.state
+    reason = s.error_in.payload.reason
+    m.d.comb += s.error_in.ready.eq(1)
+    with m.If(reason == QpErrorReason.LOCAL_READ):
+        # The packet whose payload could not be read is gone.
+        m.d.comb += [s.event.eq(1), s.event_down.eq(1)]
+    with m.If((state != QpState.RESET) & (state != QpState.ERROR)):
+        m.d.sync += [state.eq(QpState.ERROR), s.complete.eq(1)]
+        with m.If(reason == QpErrorReason.LOCAL_READ):
+            m.d.sync += [
+                s.context.progress.failed.eq(1),
+                s.context.progress.failed_slot.eq(s.completed_slot),
+                s.context.progress.failed_status.eq(CompletionStatus.GENERAL_ERROR),
+            ]
+
+
+def _feedback(s: "Sequencer") -> None:
+    m, psns, progress = s.m, s.context.psns, s.context.progress
+    stale = s.relative[23]
+    reaches_next = Signal()
+    acceptable = Signal()
+    m.d.comb += [
+        reaches_next.eq(s.relative == s.outstanding),
+        acceptable.eq(s.in_window | reaches_next),
+        s.feedback.ready.eq(1),
+    ]
+
+    def ignore() -> None:
+        s.count(GlobalCounter.FEEDBACK_IGNORED)
+
+    def advance() -> None:
+        with m.If(acceptable & (s.relative != 0)):
+            m.d.sync += psns.unacked.eq(s.look_psn)
+            s.progressed()
+
+    with m.If(~s.rts):
+        ignore()
+    with m.Elif(s.is_sack):
+        with m.If(acceptable | stale):
+            advance()
+            m.d.comb += [s.feedback.ready.eq(0), s.merge.eq(1)]
+            m.next = "MERGE"
+        with m.Else():
+            ignore()
+    with m.Elif(s.is_nack):
+        _nack(s, ignore)
+    with m.Elif(s.is_ack):
+        with m.If(acceptable | stale):
+            advance()
+            with m.If(~s.ack_relative[23] & (s.ack_relative != 0)):
+                m.d.sync += [progress.ack_next.eq(s.look_psn), s.complete.eq(1)]
+                s.progressed()
+        with m.Else():
+            ignore()
+    with m.Elif(s.feedback.payload.opcode == Opcode.ACKNOWLEDGE):
+        _nak(s, ignore)
+    with m.Else():
+        ignore()
+
+
+def _nack(s: "Sequencer", ignore: Callable[[], None]) -> None:
+    """A NACK counts for an outstanding PSN that is not SACKed, and for its last transmission only."""
+    m = s.m
+    reason = s.neth.nack_reason
+    with m.If(~(s.in_window & ~s.acked & ~s.queued & (s.neth.entropy == s.attributes.ev))):
+        ignore()
+    with m.Elif(reason == NackReason.UNEXP_EVENT):
+        s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.UNEXPECTED_EVENT, s.slot)
+    with m.Elif((reason == NackReason.TRIMMED) | (reason == NackReason.TRIMMED_LASTHOP)):
+        s.retransmit(s.retransmit_queue, psn=s.look_psn, slot=s.slot, again=False)
+    with m.Elif(reason != NackReason.PSN_OOR_WINDOW):
+        s.retransmit(s.delay_queue, psn=s.look_psn, slot=s.slot, again=False)
+
+
+def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
+    """A transport NAK ends the QP; the request that holds its PSN gets the status."""
+    m = s.m
+    statuses = {
+        AethSyndrome.NAK_INVALID_REQUEST: CompletionStatus.REMOTE_INVALID_REQUEST,
+        AethSyndrome.NAK_REMOTE_ACCESS: CompletionStatus.REMOTE_ACCESS_ERROR,
+        AethSyndrome.NAK_REMOTE_OPERATIONAL: CompletionStatus.REMOTE_OPERATION_ERROR,
+    }
+    status = Signal(5)
+    known = Signal()
+    with m.Switch(s.aeth.syndrome):
+        for syndrome, value in statuses.items():
+            with m.Case(syndrome):
+                m.d.comb += [status.eq(value), known.eq(1)]
+    # The tracker knows the request of the last ring of PSNs; what is older belongs to the oldest request.
+    remembered = (s.behind - 1)[s.config.psn_ring_bits : 24] == 0
+    with m.If(known & (s.in_window | s.relative[23]) & ~s.ack_relative[23]):
+        s.fail(status, QpErrorReason.REMOTE_NAK, Mux(remembered, s.slot, s.completed_slot))
+    with m.Else():
+        ignore()
+
+
+def _timeout(s: "Sequencer") -> None:
+    m, context = s.m, s.context
+    settings, progress, queue = context.settings, context.progress, context.queue
+    waiting = Signal()
+    exhausted = Signal()
+    unsent = Signal()
+    m.d.comb += [
+        waiting.eq(s.rts & (queue.open != s.completed_count)),
+        exhausted.eq(
+            (settings.exponential_count != _NO_LIMIT)
+            & (progress.attempt >= settings.linear_count + settings.exponential_count)
+        ),
+        # Everything sent is SACKed, and the oldest request is still being sent: nothing is late.
+        unsent.eq(
+            (s.outstanding == 0)
+            & progress.message_open
+            & ((s.completed_count + 1)[: len(queue.open)] == queue.open)
+        ),
+    ]
+    m.d.sync += s.restart_timer.eq(1)
+    with m.If(waiting & ~unsent):
+        with m.If(exhausted):
+            s.fail(CompletionStatus.RETRY_EXCEEDED, QpErrorReason.RETRY_EXCEEDED, s.completed_slot)
+        with m.Else():
+            s.count(GlobalCounter.TIMEOUTS)
+            with m.If(progress.attempt != 31):
+                m.d.sync += progress.attempt.eq(progress.attempt + 1)
+            with m.If(s.outstanding == 0):
+                s.retransmit(s.retransmit_queue, psn=s.last_psn, slot=s.completed_slot, again=True)
+            with m.Elif(~s.queued):
+                s.retransmit(s.retransmit_queue, psn=s.look_psn, slot=s.slot, again=False)
+
+
+def _host(s: "Sequencer") -> None:
+    m, context, command = s.m, s.context, s.host.payload
+    state = context.settings.state
+    fields = {
+        field.name: (command.word0, command.word1)[field.word][field.low : field.low + field.width]
+        for field in QP_SEND.fields
+        if not field.read_only
+    }
+    new = fields["state"]
+    ring = s.config.mpr_psns
+    starts = Signal()
+    resets = Signal()
+    refused = Signal()
+    mtu_ok = (fields["mtu_log2"] >= 8) & (fields["mtu_log2"] <= s.config.mtu.bit_length() - 1)
+    m.d.comb += [
+        starts.eq((new == QpState.RTS) & ~s.rts),
+        resets.eq(new == QpState.RESET),
+        refused.eq(
+            ~resets
+            & (
+                ~mtu_ok
+                | (fields["timeout"] > MAXIMUM_EXPONENT)
+                | (new > QpState.ERROR)
+                # ERROR ends with RESET only, and RTS does not go back.
+                | ((state == QpState.ERROR) & (new != QpState.ERROR))
+                | (s.rts & (new < QpState.RTS))
+            )
+        ),
+        s.host.ready.eq(1),
+        s.host_context.eq(context),
+        s.host_refused.eq(command.write & refused),
+    ]
+    with m.If(command.write & ~refused):
+        for group in ("settings", "limits"):
+            m.d.sync += [context[group][name].eq(fields[name]) for name, _ in context.shape()[group].shape]
+        m.d.sync += context.limits.mpr_psns.eq(Mux(fields["mpr_psns"] > ring, ring, fields["mpr_psns"]))
+        with m.If(starts | resets):
+            # The flags of the queues stay: the QP may still stand there.
+            first = Mux(resets, 0, fields["initial_psn"])
+            m.d.comb += [s.clear.eq(1), s.clear_psn.eq(fields["initial_psn"])]
+            m.d.sync += [context.queue.eq(0)]
+            m.d.sync += [context.psns[name].eq(first) for name in ("next", "unacked", "last")]
+            keep = ("in_ready", "in_complete", "ack_next", "armed")
+            m.d.sync += [
+                context.progress[name].eq(0)
+                for name, _ in context.shape()["progress"].shape
+                if name not in keep
+            ]
+            m.d.sync += context.progress.ack_next.eq(first)
+        with m.Elif(new == QpState.ERROR):
+            m.d.sync += s.complete.eq(1)
+
+
+def _doorbell(s: "Sequencer") -> None:
+    m, queue, state = s.m, s.context.queue, s.context.settings.state
+    free = Signal(len(queue.posted))
+    count = s.doorbell.payload.count
+    m.d.comb += [
+        free.eq(s.config.send_queue_depth - (queue.posted - s.completed_count)[: len(queue.posted)]),
+        s.doorbell.ready.eq(1),
+    ]
+    with m.If(s.rts | (state == QpState.ERROR)):
+        m.d.sync += queue.posted.eq(queue.posted + Mux(count > free, free, count))
+        m.d.sync += s.complete.eq(state == QpState.ERROR)
+
+
+def _delayed(s: "Sequencer") -> None:
+    s.m.d.comb += [
+        s.new_entry.eq(s.delayed),
+        s.retransmit_queue.w_en.eq(1),
+        s.delay_queue.r_en.eq(1),
+    ]
+    s.m.next = "PICK"
+
+
+def _complete(s: "Sequencer") -> None:
+    """Complete the oldest request: with success if the transport ACK covers it, or as flushed."""
+    m, context, queue, progress = s.m, s.context, s.context.queue, s.context.progress
+    order = s.order.payload
+    opened = queue.open != s.completed_count
+    flush = Signal()
+    covered = Signal()
+    failing = Signal()
+    m.d.comb += [
+        flush.eq((context.settings.state == QpState.ERROR) & (queue.posted != s.completed_count)),
+        # ack_next is behind the last PSN of the request.
+        covered.eq(s.rts & opened & ~(context.progress.ack_next - s.last_psn - 1)[23]),
+        failing.eq(progress.failed & (progress.failed_slot == s.completed_slot)),
+        order.qp.eq(s.qp),
+        order.slot.eq(s.completed_slot),
+        order.queue.eq(context.settings.completion_queue),
+        order.immediate.eq(s.info.immediate),
+        order.length.eq(s.info.length),
+        order.message_number.eq(queue.completed),
+        order.status.eq(
+            Mux(
+                flush,
+                Mux(failing, progress.failed_status, CompletionStatus.FLUSHED),
+                CompletionStatus.SUCCESS,
+            )
+        ),
+    ]
+    with m.If(flush | covered):
+        m.d.comb += s.order.valid.eq(flush | s.info.signalled)
+        m.d.sync += queue.completed.eq(queue.completed + 1)
+        with m.If(~opened):
+            m.d.sync += queue.open.eq(queue.open + 1)
+        with m.If(opened & s.info.immediate):
+            m.d.sync += [queue.immediates.eq(queue.immediates - 1), progress.blocked.eq(0)]
+        with m.If(flush & failing):
+            m.d.sync += progress.failed.eq(0)
+    with m.Else():
+        m.d.comb += s.complete_queue.r_en.eq(1)
+        m.d.sync += progress.in_complete.eq(0)
+
+
+def _retransmit(s: "Sequencer") -> None:
+    m, entry = s.m, s.retransmission
+    wanted = Signal()
+    m.d.comb += [
+        s.retransmit_queue.r_en.eq(1),
+        wanted.eq(
+            s.rts
+            & ~s.ack_relative[23]
+            & ~s.behind[23]
+            & (s.behind != 0)
+            & (entry.again | (s.in_window & (~s.acked | (s.relative == 0))))
+        ),
+    ]
+    with m.If(wanted):
+        m.d.comb += [
+            s.jobs.w_en.eq(1),
+            s.new_job.qp.eq(s.qp),
+            s.new_job.psn.eq(entry.psn),
+            s.new_job.slot.eq(entry.slot),
+            s.new_job.retransmission.eq(1),
+            s.new_job.ack_request.eq(1),
+        ]
+    with m.Else():
+        m.d.comb += [s.event.eq(1), s.event_down.eq(1)]
+    m.next = "PICK"
+
+
+ACTIONS: dict[str, Callable[["Sequencer"], None]] = {
+    "SENT": _sent,
+    "FAILED": _failed,
+    "ERROR": _error,
+    "FEEDBACK": _feedback,
+    "TIMEOUT": _timeout,
+    "HOST": _host,
+    "DOORBELL": _doorbell,
+    "DELAYED": _delayed,
+    "COMPLETE": _complete,
+    "RETRANSMIT": _retransmit,
+}
+"""Logic of each operation by the name of its :class:`mrc_rtl.requester.sequencer.Operation`."""

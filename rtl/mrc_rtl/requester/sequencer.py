@@ -1,0 +1,490 @@
+"""The sequencer: every change of a QP's send context, one operation at a time."""
+
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import NicConfig
+from ..layouts import AETH, NETH, SETH
+from ..records import (
+    BODY_BITS,
+    PORT_COUNTERS,
+    GlobalCounter,
+    counter_event,
+    feedback_record,
+    qp_error,
+)
+from ..tables import CompletionStatus, QpErrorReason, QpState
+from ..wire import Opcode
+from . import operations, turn
+from .context import ContextStore, send_context
+from .qp_table import host_command
+from .records import (
+    completion_order,
+    doorbell_record,
+    failed_job,
+    request_info,
+    retransmission_entry,
+    segment_job,
+    send_slot_bits,
+)
+from .segmenter import message_info, segment_view
+from .timers import timer_command
+from .tx_tracker import psn_attributes
+
+__all__ = ["Operation", "Sequencer"]
+
+#: Entries of the retransmission queue and of the queue of delayed retransmissions.
+RETRANSMISSIONS = 16
+
+
+class Operation(IntEnum):
+    """What the sequencer does; lower numbers first, but each kind once before any kind again."""
+
+    SENT = 0  # bind sent a retransmission
+    FAILED = 1  # a local region look-up failed
+    ERROR = 2  # another block puts the QP into ERROR
+    FEEDBACK = 3  # SACK, NACK, transport ACK or NAK
+    TIMEOUT = 4  # the QP's timer expired
+    HOST = 5  # table command
+    DOORBELL = 6  # requests were posted
+    DELAYED = 7  # a delayed retransmission is due
+    COMPLETE = 8  # complete the oldest request, if it may
+    RETRANSMIT = 9  # give one packet out again
+    TURN = 10  # give out new packets
+
+
+class Sequencer(wiring.Component):
+    """Takes one operation after the other: read the QP's context, change it, write it back.
+
+    Nothing else changes a context, so no two changes can race. Kinds of operations take turns: one that was
+    served waits until every other kind that is waiting was served, so a flood of one kind starves nobody. A QP
+    that can send stands once in a queue; its turn gives out a few packets, more while nobody else waits. A QP
+    stopped by window or immediates leaves the queue and comes back with the operation that ends the reason.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    again : stream of {qp, psn}, in
+        Retransmissions sent by bind; taken one cycle after the look-up.
+    failed, error_in, feedback, expired, host, doorbell : streams, in
+        Sources of operations.
+    host_context, host_refused
+        Answer, with ``host.ready``.
+    job, order, error_out, counter : streams, out
+    look_*, acked, queued, slot, attributes, clear*, give*, set_queued, clear_queued, merge*
+        The tracker's commands (:class:`mrc_rtl.requester.tx_tracker.TxTracker`).
+    info_index, info
+        Look-up in the work queue.
+    message_*, view_*, sending
+        Copies of parts of contexts for the segmenter and for bind, written with ``view_write``.
+    timer, timer_valid
+        Command for the timers.
+    event, event_down, event_qp
+        Count of what the engine holds per QP.
+    now, base_rtt, hurry
+        Ticks (32), ticks (16), and whether delayed retransmissions are due at once.
+    next_deadline, deadline_valid
+        When the oldest delayed retransmission is due.
+    enable : 1
+        QPs may send.
+    idle : 1
+
+    Source: design.md 4 (data path), profile.md 3, 4 and 7.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        qp, slot = config.qp_bits, send_slot_bits(config)
+        super().__init__(
+            {
+                "again": In(stream.Signature(data.StructLayout({"qp": qp, "psn": 24}))),
+                "failed": In(stream.Signature(failed_job(config))),
+                "error_in": In(stream.Signature(qp_error(config))),
+                "feedback": In(stream.Signature(feedback_record(config))),
+                "expired": In(stream.Signature(data.StructLayout({"qp": qp}))),
+                "host": In(stream.Signature(host_command(config))),
+                "host_context": Out(send_context(config)),
+                "host_refused": Out(1),
+                "doorbell": In(stream.Signature(doorbell_record(config))),
+                "job": Out(stream.Signature(segment_job(config))),
+                "order": Out(stream.Signature(completion_order(config))),
+                "error_out": Out(stream.Signature(qp_error(config))),
+                "counter": Out(stream.Signature(counter_event(config))),
+                "look_qp": Out(qp),
+                "look_psn": Out(24),
+                "acked": In(1),
+                "queued": In(1),
+                "slot": In(slot),
+                "attributes": In(psn_attributes(config)),
+                "clear": Out(1),
+                "clear_psn": Out(24),
+                "give": Out(1),
+                "give_slot": Out(slot),
+                "set_queued": Out(1),
+                "clear_queued": Out(1),
+                "merge": Out(1),
+                "merge_base": Out(24),
+                "merge_bitmap": Out(64),
+                "merge_unacked": Out(24),
+                "merge_next": Out(24),
+                "merge_done": In(1),
+                "merge_beyond": In(1),
+                "info_index": Out(qp + slot),
+                "info": In(request_info()),
+                "message_write": Out(1),
+                "message_index": Out(qp + slot),
+                "message": Out(message_info(config)),
+                "view_write": Out(1),
+                "view_qp": Out(qp),
+                "view": Out(segment_view(config)),
+                "sending": Out(1),
+                "ev_profile": Out(8),
+                "timer": Out(timer_command(config)),
+                "timer_valid": Out(1),
+                "event": Out(1),
+                "event_down": Out(1),
+                "event_qp": Out(qp),
+                "now": In(32),
+                "base_rtt": In(16),
+                "hurry": In(1),
+                "next_deadline": Out(32),
+                "deadline_valid": Out(1),
+                "enable": In(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self.m = m
+        config = self.config
+        slot_bits = send_slot_bits(config)
+        m.submodules.store = store = ContextStore(config)
+        self.context = context = Signal(send_context(config))
+        self.qp = Signal(config.qp_bits)
+        self.operation = Signal(range(len(Operation)))
+        self._queues(m)
+
+        # Latched in LOOK: where the PSN of the operation stands.
+        self.relative = Signal(24)  # PSN - oldest unacknowledged
+        self.outstanding = Signal(24)
+        self.ack_relative = Signal(24)  # PSN - first PSN without transport ACK
+        self.behind = Signal(24)  # next new PSN - PSN
+        self.in_window = Signal()
+        m.d.comb += self.in_window.eq(self.relative < self.outstanding)
+        # For the end of the operation.
+        self.progress = Signal()
+        self.restart_timer = Signal()
+        self.complete = Signal()
+        self.announce = Signal()
+        self.reason = Signal(4)
+        self.late_count = Signal()
+        self.late_counter = Signal(range(16))
+
+        self.rts = Signal()
+        self.completed_slot = context.queue.completed[:slot_bits]
+        self.completed_count = context.queue.completed[: slot_bits + 1]
+        m.submodules.lasts = lasts = Memory(shape=24, depth=config.qps * config.send_queue_depth, init=[])
+        lasts_read, lasts_write = lasts.read_port(), lasts.write_port()
+        self.last_psn = lasts_read.data
+        index_open = Cat(context.queue.open[:slot_bits], self.qp)
+        index_completed = Cat(self.completed_slot, self.qp)
+        m.d.comb += [
+            self.rts.eq(context.settings.state == QpState.RTS),
+            lasts_read.addr.eq(index_completed),
+            lasts_write.addr.eq(index_open),
+            lasts_write.data.eq(self.message_last),
+            lasts_write.en.eq(self.message_write),
+            self.message_index.eq(index_open),
+            self.info_index.eq(Mux(self.operation == Operation.COMPLETE, index_completed, index_open)),
+        ]
+
+        seth = SETH(self.feedback.payload.body[BODY_BITS - SETH.size :])
+        neth = NETH(self.feedback.payload.body[BODY_BITS - NETH.size :])
+        aeth = AETH(self.feedback.payload.body[BODY_BITS - AETH.size :])
+        self.seth, self.neth, self.aeth = seth, neth, aeth
+        opcode = self.feedback.payload.opcode
+        self.is_sack, self.is_nack, self.is_ack = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.is_sack.eq(opcode == Opcode.SACK),
+            self.is_nack.eq(opcode == Opcode.NACK),
+            self.is_ack.eq((opcode == Opcode.ACKNOWLEDGE) & (aeth.syndrome[5:] == 0)),
+            self.look_qp.eq(self.qp),
+            self.view_qp.eq(self.qp),
+            self.event_qp.eq(self.qp),
+            self.merge_base.eq(seth.cack_psn + seth.sack_offset),
+            self.merge_bitmap.eq(seth.sack_bitmap),
+            self.merge_unacked.eq(context.psns.unacked),
+            self.merge_next.eq(context.psns.next),
+            self.clear_psn.eq(context.psns.next),
+        ]
+        with m.Switch(self.operation):
+            with m.Case(Operation.SENT):
+                m.d.comb += self.look_psn.eq(self.again.payload.psn)
+            with m.Case(Operation.FEEDBACK):
+                with m.If(self.is_sack):
+                    m.d.comb += self.look_psn.eq(seth.cack_psn + 1)
+                with m.Elif(self.is_nack):
+                    m.d.comb += self.look_psn.eq(neth.nack_psn)
+                with m.Else():
+                    m.d.comb += self.look_psn.eq(self.feedback.payload.psn + self.is_ack)
+            with m.Case(Operation.RETRANSMIT):
+                m.d.comb += self.look_psn.eq(self.retransmission.psn)
+            with m.Default():
+                m.d.comb += self.look_psn.eq(context.psns.unacked)
+
+        waiting = self._waiting(m)
+        with m.FSM() as states:
+            with m.State("PICK"):
+                self._pick(m, waiting, store)
+            with m.State("LOAD"):
+                m.d.sync += context.eq(store.context)
+                m.d.sync += [flag.eq(0) for flag in (self.progress, self.restart_timer, self.complete)]
+                m.d.sync += [self.announce.eq(0), self.late_count.eq(0)]
+                m.next = "LOOK"
+                with m.If(self.operation == Operation.TURN):
+                    m.d.sync += context.progress.in_ready.eq(0)
+                    m.d.comb += self.ready_queue.r_en.eq(1)
+                    m.next = "CHECK"
+            with m.State("LOOK"):
+                m.d.sync += [
+                    self.relative.eq(self.look_psn - context.psns.unacked),
+                    self.outstanding.eq(context.psns.next - context.psns.unacked),
+                    self.ack_relative.eq(self.look_psn - context.progress.ack_next),
+                    self.behind.eq(context.psns.next - self.look_psn),
+                ]
+                with m.If(self.operation == Operation.FEEDBACK):
+                    with m.If(self.is_sack):
+                        self.count(GlobalCounter.SACK_RECEIVED)
+                    with m.Elif(self.is_nack):
+                        self.count(GlobalCounter.NACK_RECEIVED)
+                    with m.Else():
+                        self.count(GlobalCounter.ACK_RECEIVED)
+                m.next = "ACT"
+            with m.State("ACT"):
+                m.next = "TAIL"
+                with m.Switch(self.operation):
+                    for operation, act in operations.ACTIONS.items():
+                        with m.Case(Operation[operation]):
+                            act(self)
+            with m.State("MERGE"):
+                with m.If(self.merge_done):
+                    m.d.comb += self.feedback.ready.eq(1)
+                    with m.If(self.merge_beyond):
+                        self.count(GlobalCounter.FEEDBACK_IGNORED)
+                    m.next = "TAIL"
+            turn.add_states(self)
+            with m.State("TAIL"):
+                self._tail(m, store)
+                m.next = "PICK"
+        m.d.comb += self.idle.eq(states.ongoing("PICK") & store.cleared & ~waiting.any() & self.queues_empty)
+        return m
+
+    # Helpers of the operations -----------------------------------------------------------------------
+
+    def count(self, counter: GlobalCounter) -> None:
+        """Count an event in this cycle."""
+        base = self.config.planes * PORT_COUNTERS
+        self.m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(base + counter)]
+
+    def count_late(self, counter: GlobalCounter) -> None:
+        """Count an event at the end of the operation."""
+        self.m.d.sync += [self.late_count.eq(1), self.late_counter.eq(counter)]
+
+    def fail(self, status: CompletionStatus | Signal, reason: QpErrorReason, slot: Signal) -> None:
+        """The QP goes to ERROR because of the request in ``slot``; the rest will be flushed."""
+        progress = self.context.progress
+        self.m.d.sync += [
+            self.context.settings.state.eq(QpState.ERROR),
+            progress.failed.eq(1),
+            progress.failed_slot.eq(slot),
+            progress.failed_status.eq(status),
+            self.complete.eq(1),
+            self.announce.eq(1),
+            self.reason.eq(reason),
+        ]
+
+    def progressed(self) -> None:
+        """The peer proved progress: attempts start from 0 and the timer from now."""
+        self.m.d.sync += [self.context.progress.attempt.eq(0), self.restart_timer.eq(1)]
+
+    def retransmit(self, queue: fifo.SyncFIFOBuffered, *, psn: Signal, slot: Signal, again: bool) -> None:
+        """Put a packet into one of the two retransmission queues, or count that it is full."""
+        m = self.m
+        with m.If(queue.w_rdy):
+            m.d.comb += [
+                queue.w_en.eq(1),
+                self.new_entry.qp.eq(self.qp),
+                self.new_entry.psn.eq(psn),
+                self.new_entry.slot.eq(slot),
+                self.new_entry.again.eq(again),
+                self.event.eq(1),
+                self.set_queued.eq(0 if again else 1),
+            ]
+        with m.Else():
+            self.count_late(GlobalCounter.RETRANSMIT_QUEUE_FULL)
+
+    # Parts -------------------------------------------------------------------------------------------
+
+    def _queues(self, m: Module) -> None:
+        config = self.config
+        entry = retransmission_entry(config)
+        m.submodules.ready_queue = self.ready_queue = fifo.SyncFIFOBuffered(
+            width=config.qp_bits, depth=config.qps
+        )
+        m.submodules.complete_queue = self.complete_queue = fifo.SyncFIFOBuffered(
+            width=config.qp_bits, depth=config.qps
+        )
+        m.submodules.retransmit_queue = self.retransmit_queue = fifo.SyncFIFOBuffered(
+            width=entry.size, depth=RETRANSMISSIONS
+        )
+        m.submodules.delay_queue = self.delay_queue = fifo.SyncFIFOBuffered(
+            width=entry.size + 32, depth=RETRANSMISSIONS
+        )
+        m.submodules.jobs = self.jobs = fifo.SyncFIFOBuffered(width=segment_job(config).size, depth=4)
+        m.submodules.counts = self.counts = fifo.SyncFIFOBuffered(width=counter_event(config).size, depth=8)
+        m.submodules.errors = self.errors = fifo.SyncFIFOBuffered(width=qp_error(config).size, depth=2)
+        self.retransmission = entry(self.retransmit_queue.r_data)
+        self.delayed = entry(self.delay_queue.r_data[: entry.size])
+        self.new_entry = Signal(entry)
+        self.new_job = Signal(segment_job(config))
+        self.message_last = Signal(24)
+        self.due = Signal()
+        due_at = self.delay_queue.r_data[entry.size :]
+        self.queues_empty = Signal()
+        m.d.comb += [
+            self.due.eq(self.delay_queue.r_rdy & (~(self.now - due_at)[31] | self.hurry)),
+            self.next_deadline.eq(due_at),
+            self.deadline_valid.eq(self.delay_queue.r_rdy),
+            self.retransmit_queue.w_data.eq(self.new_entry),
+            self.delay_queue.w_data.eq(Cat(self.new_entry, (self.now + self.base_rtt)[:32])),
+            self.jobs.w_data.eq(self.new_job),
+            self.job.valid.eq(self.jobs.r_rdy),
+            self.job.payload.eq(self.jobs.r_data),
+            self.jobs.r_en.eq(self.job.ready),
+            self.counter.valid.eq(self.counts.r_rdy),
+            self.counter.payload.eq(self.counts.r_data),
+            self.counts.r_en.eq(self.counter.ready),
+            self.error_out.valid.eq(self.errors.r_rdy),
+            self.error_out.payload.eq(self.errors.r_data),
+            self.errors.r_en.eq(self.error_out.ready),
+            self.ready_queue.w_data.eq(self.qp),
+            self.complete_queue.w_data.eq(self.qp),
+            self.queues_empty.eq(
+                (self.jobs.level == 0)
+                & (self.counts.level == 0)
+                & (self.errors.level == 0)
+                & (self.retransmit_queue.level == 0)
+                & (self.ready_queue.level == 0)
+                & (self.complete_queue.level == 0)
+                & ((self.delay_queue.level == 0) | (self.delay_queue.r_rdy & ~self.due))
+            ),
+        ]
+
+    def _waiting(self, m: Module) -> Signal:
+        """Which kinds of operations could be taken."""
+        waiting = Signal(len(Operation))
+        m.d.comb += [
+            waiting[Operation.SENT].eq(self.again.valid),
+            waiting[Operation.FAILED].eq(self.failed.valid),
+            waiting[Operation.ERROR].eq(self.error_in.valid),
+            waiting[Operation.FEEDBACK].eq(self.feedback.valid),
+            waiting[Operation.TIMEOUT].eq(self.expired.valid),
+            waiting[Operation.HOST].eq(self.host.valid),
+            waiting[Operation.DOORBELL].eq(self.doorbell.valid),
+            waiting[Operation.DELAYED].eq(self.due & self.retransmit_queue.w_rdy),
+            waiting[Operation.COMPLETE].eq(self.complete_queue.r_rdy & self.order.ready),
+            waiting[Operation.RETRANSMIT].eq(self.retransmit_queue.r_rdy & self.jobs.w_rdy),
+            waiting[Operation.TURN].eq(self.ready_queue.r_rdy & self.jobs.w_rdy & self.enable),
+        ]
+        self.others = Signal()
+        m.d.comb += self.others.eq(waiting[: Operation.TURN].any() | self.ready_queue.r_rdy)
+        return waiting
+
+    def _pick(self, m: Module, waiting: Signal, store: ContextStore) -> None:
+        served = Signal(len(Operation))
+        fresh = Signal(len(Operation))
+        candidates = Signal(len(Operation))
+        m.d.comb += [
+            fresh.eq(waiting & ~served),
+            candidates.eq(Mux(fresh.any(), fresh, waiting)),
+        ]
+        sources = {
+            Operation.SENT: self.again.payload.qp,
+            Operation.FAILED: self.failed.payload.qp,
+            Operation.ERROR: self.error_in.payload.qp,
+            Operation.FEEDBACK: self.feedback.payload.qp,
+            Operation.TIMEOUT: self.expired.payload.qp,
+            Operation.HOST: self.host.payload.qp,
+            Operation.DOORBELL: self.doorbell.payload.qp,
+            Operation.DELAYED: self.delayed.qp,
+            Operation.COMPLETE: self.complete_queue.r_data,
+            Operation.RETRANSMIT: self.retransmission.qp,
+            Operation.TURN: self.ready_queue.r_data,
+        }
+        qp = Signal(self.config.qp_bits)
+        m.d.comb += store.read_qp.eq(qp)
+        room = Signal()
+        m.d.comb += room.eq((self.counts.level <= 4) & self.errors.w_rdy & store.cleared)
+        with m.If(room & waiting.any()):
+            m.d.sync += self.qp.eq(qp)
+            for operation in reversed(Operation):
+                with m.If(candidates[operation]):
+                    m.d.comb += qp.eq(sources[operation])
+                    m.d.sync += [self.operation.eq(operation)]
+            one_hot = candidates & (~candidates + 1)
+            m.d.sync += served.eq(Mux(fresh.any(), served | one_hot, one_hot)[: len(Operation)])
+            m.next = "LOAD"
+
+    def _tail(self, m: Module, store: ContextStore) -> None:
+        """Queues, timer and context at the end of an operation."""
+        context = self.context
+        run = Signal()
+        sendable = Signal()
+        m.d.comb += [
+            run.eq(self.rts & (context.queue.open != self.completed_count) & (context.settings.timeout != 0)),
+            sendable.eq(
+                self.rts
+                & ((context.psns.next - context.psns.unacked)[:24] < context.limits.mpr_psns)
+                & (
+                    context.progress.message_open
+                    | ((context.queue.open != context.queue.posted) & ~context.progress.blocked)
+                )
+            ),
+            self.ready_queue.w_en.eq(sendable & ~context.progress.in_ready),
+            self.complete_queue.w_en.eq(self.complete & ~context.progress.in_complete),
+            self.timer.qp.eq(self.qp),
+            self.timer.start.eq(run),
+            self.timer.timeout.eq(context.settings.timeout),
+            self.timer.linear_count.eq(context.settings.linear_count),
+            self.timer.attempt.eq(context.progress.attempt),
+            self.timer_valid.eq(
+                (run & (self.restart_timer | ~context.progress.armed))
+                | (~run & context.progress.armed)
+                | (self.operation == Operation.TIMEOUT)
+            ),
+            self.expired.ready.eq(self.operation == Operation.TIMEOUT),
+            self.errors.w_en.eq(self.announce),
+            self.errors.w_data.eq(Cat(self.qp, self.reason)),
+            store.write.eq(1),
+            store.write_qp.eq(self.qp),
+            store.write_context.eq(context),
+            store.write_context.progress.armed.eq(run),
+            store.write_context.progress.in_ready.eq(context.progress.in_ready | sendable),
+            store.write_context.progress.in_complete.eq(context.progress.in_complete | self.complete),
+            self.view_write.eq(1),
+            self.view.mtu_log2.eq(context.settings.mtu_log2),
+            self.view.protection_domain.eq(context.settings.protection_domain),
+            self.sending.eq(self.rts),
+            self.ev_profile.eq(context.settings.ev_profile),
+        ]
+        with m.If(self.late_count):
+            base = self.config.planes * PORT_COUNTERS
+            m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(base + self.late_counter)]

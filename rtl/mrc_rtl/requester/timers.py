@@ -1,0 +1,198 @@
+"""Retransmission timers of all QPs."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import NicConfig
+from .context import ClearSequence
+
+__all__ = ["MAXIMUM_EXPONENT", "Timers", "timer_command"]
+
+#: 1.024 us is this power of two of 128 ns ticks.
+_UNIT_LOG2 = 3
+
+#: Longest interval: 1.024 us x 2^24 = 17.18 s.
+MAXIMUM_EXPONENT = 24
+
+
+def timer_command(config: NicConfig) -> data.StructLayout:
+    """Start the timer of a QP anew, or stop it. ``attempt``: timeouts since the last progress."""
+    return data.StructLayout(
+        {"qp": config.qp_bits, "start": 1, "timeout": 5, "linear_count": 3, "attempt": 5}
+    )
+
+
+class Timers(wiring.Component):
+    """One deadline per QP in a memory, and a scanner that looks at them only when one may have passed.
+
+    The earliest deadline is kept as a lower bound: starting a timer can only lower it, stopping one leaves
+    it. When ``now`` reaches it, all QPs are looked at in order from 0, those that expired are reported, and
+    the earliest of the others is taken. A bound that was too low costs one scan. Interval before attempt k:
+    T = 1.024 us x 2^timeout for k up to linear_count, then doubling, at most 17.18 s.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    command, command_valid : timer_command, 1
+        Taken in every cycle; at least two cycles apart.
+    expired : stream of {qp}, out
+        Withdrawn when a command for that QP comes first.
+    now : 32
+        Ticks of 128 ns.
+    next_deadline, deadline_valid : 32, 1
+        No timer expires before it.
+    cleared, idle : 1, 1
+
+    Source: profile.md 4 (timeout), protocol.md 7-Q11.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "command": In(timer_command(config)),
+                "command_valid": In(1),
+                "expired": Out(stream.Signature(data.StructLayout({"qp": config.qp_bits}))),
+                "now": In(32),
+                "next_deadline": Out(32),
+                "deadline_valid": Out(1),
+                "cleared": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        m.submodules.sequence = sequence = ClearSequence(config.qps)
+        m.submodules.deadlines = deadlines = Memory(
+            shape=data.StructLayout({"deadline": 32, "armed": 1}), depth=config.qps, init=[]
+        )
+        read_port, write_port = deadlines.read_port(), deadlines.write_port()
+        m.d.comb += self.cleared.eq(sequence.cleared)
+
+        # A command: exponent, then deadline, then memory and bound.
+        command = Signal(timer_command(config))
+        stage = Signal(3)
+        attempts_over = Signal(range(64))
+        exponent = Signal(range(MAXIMUM_EXPONENT + 1))
+        deadline = Signal(32)
+        wanted = Signal(7)
+        m.d.comb += [
+            # Attempt k = attempt + 1 doubles k - linear_count times.
+            attempts_over.eq(
+                Mux(command.attempt >= command.linear_count, command.attempt + 1 - command.linear_count, 0)
+            ),
+            wanted.eq(command.timeout + attempts_over),
+        ]
+        m.d.sync += stage.eq((stage << 1) | self.command_valid)
+        with m.If(self.command_valid):
+            m.d.sync += command.eq(self.command)
+        with m.If(stage[0]):
+            m.d.sync += exponent.eq(Mux(wanted > MAXIMUM_EXPONENT, MAXIMUM_EXPONENT, wanted))
+        with m.If(stage[1]):
+            m.d.sync += deadline.eq(self.now + (1 << (exponent + _UNIT_LOG2)))
+        m.d.comb += [
+            write_port.addr.eq(command.qp),
+            write_port.data.deadline.eq(deadline),
+            write_port.data.armed.eq(command.start),
+            write_port.en.eq(stage[2]),
+        ]
+        with m.If(~sequence.cleared):
+            m.d.comb += [
+                write_port.addr.eq(sequence.row),
+                write_port.data.eq(0),
+                write_port.en.eq(1),
+            ]
+        busy = Signal()
+        m.d.comb += busy.eq(self.command_valid | stage.any())
+
+        # The bound, outside and during a scan.
+        bound = Signal(32)
+        bound_valid = Signal()
+        scanned = Signal(32)
+        scanned_valid = Signal()
+        scanning = Signal()
+        candidate = Signal(32)
+        candidate_valid = Signal()
+        row_difference = Signal(32)
+        other = Signal(32)
+        other_valid = Signal()
+        lower = Signal()
+        m.d.comb += [
+            other.eq(Mux(scanning, scanned, bound)),
+            other_valid.eq(Mux(scanning, scanned_valid, bound_valid)),
+            lower.eq(~other_valid | (candidate - other)[31]),
+        ]
+        with m.If(candidate_valid & lower):
+            with m.If(scanning):
+                m.d.sync += [scanned.eq(candidate), scanned_valid.eq(1)]
+            with m.Else():
+                m.d.sync += [bound.eq(candidate), bound_valid.eq(1)]
+
+        passed = Signal()
+        m.d.comb += passed.eq(bound_valid & ~(self.now - bound)[31])
+        m.d.comb += [
+            self.next_deadline.eq(bound),
+            self.deadline_valid.eq(bound_valid),
+            self.idle.eq(sequence.cleared & ~busy & ~scanning & ~passed),
+        ]
+
+        qp = Signal(range(config.qps))
+        row = read_port.data
+        m.d.comb += [
+            read_port.addr.eq(qp),
+            self.expired.payload.qp.eq(qp),
+            row_difference.eq(self.now - row.deadline),
+            candidate.eq(Mux(stage[2], deadline, row.deadline)),
+            candidate_valid.eq(stage[2] & command.start),
+        ]
+        last = qp == config.qps - 1
+
+        def advance() -> None:
+            m.d.sync += qp.eq(qp + 1)
+            with m.If(last):
+                m.d.sync += qp.eq(0)
+                m.next = "END"
+            with m.Else():
+                m.next = "LOOK"
+
+        with m.FSM():
+            with m.State("PARKED"):
+                with m.If(passed & ~busy & sequence.cleared):
+                    m.d.sync += [scanning.eq(1), scanned_valid.eq(0)]
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                with m.If(~busy):
+                    m.next = "JUDGE"
+            with m.State("JUDGE"):
+                # The row is one of before a command that came meanwhile: look again.
+                with m.If(busy):
+                    m.next = "LOOK"
+                with m.Elif(~row.armed):
+                    advance()
+                with m.Elif(row_difference[31]):
+                    m.d.comb += candidate_valid.eq(1)
+                    advance()
+                with m.Else():
+                    m.next = "REPORT"
+            with m.State("REPORT"):
+                m.d.comb += self.expired.valid.eq(1)
+                with m.If(self.expired.ready):
+                    m.next = "AWAIT"
+                with m.If(self.command_valid & (self.command.qp == qp)):
+                    advance()
+            with m.State("AWAIT"):
+                # The report's own command writes the row; then it is looked at like any other.
+                with m.If(self.command_valid & (self.command.qp == qp)):
+                    advance()
+            with m.State("END"):
+                with m.If(~busy):
+                    m.d.sync += [scanning.eq(0), bound.eq(scanned), bound_valid.eq(scanned_valid)]
+                    m.next = "PARKED"
+        return m

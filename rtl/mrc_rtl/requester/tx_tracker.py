@@ -1,0 +1,179 @@
+"""What the requester remembers of each PSN it has sent."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import NicConfig
+from ..records import plane_bits
+from .records import send_slot_bits, sent_record
+from .sack_merge import SackMerge
+
+__all__ = ["TxTracker", "psn_attributes"]
+
+
+def psn_attributes(config: NicConfig) -> data.StructLayout:
+    """Of the last transmission of a PSN: its entropy value, when, and the times it was sent again (to 3)."""
+    return data.StructLayout(
+        {"ev": 32, "plane": plane_bits(config), "ev_index": 5, "time": 16, "retransmissions": 2}
+    )
+
+
+class TxTracker(wiring.Component):
+    """Rings of per-PSN state, one per QP, in three memories.
+
+    *Bits*: words of 32 PSNs, acked and queued (for retransmission). The ring is twice as long as the largest
+    window, so the word of a PSN that is sent for the first time holds nothing of the window any more: it is
+    cleared when its first PSN is sent, and nothing has to be cleared when the window moves. *Slots*: the send
+    request of a PSN, written when the PSN is given out. *Attributes*: written when bind sends it.
+
+    All commands come from the sequencer, one at a time; only ``sent`` records of first transmissions are
+    written on their own.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    look_qp, look_psn
+        Look-up; one cycle later ``acked``, ``queued``, ``slot`` and ``attributes`` belong to that PSN.
+    clear, clear_qp, clear_psn
+        Clear the word of bits that holds the PSN.
+    give, give_slot
+        Remember the send request of ``clear_qp``, ``clear_psn``.
+    set_queued, clear_queued
+        Change the queued bit of the PSN looked up in the cycle before.
+    merge, merge_qp, merge_base, merge_bitmap, merge_unacked, merge_next, merge_done, merge_beyond
+        Mark the PSNs of a SACK bitmap from ``merge_unacked`` to below ``merge_next`` as acked; keep
+        all inputs until ``merge_done``. ``merge_beyond``: the bitmap held PSNs that were never sent.
+    sent : stream of sent_record, in
+        First transmissions are taken at once; a retransmission waits for ``take_sent``, which the sequencer
+        gives one cycle after it has looked the PSN up.
+    take_sent : 1
+    idle : 1
+
+    Source: profile.md 3 and 4.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        slot = send_slot_bits(config)
+        super().__init__(
+            {
+                "look_qp": In(config.qp_bits),
+                "look_psn": In(24),
+                "acked": Out(1),
+                "queued": Out(1),
+                "slot": Out(slot),
+                "attributes": Out(psn_attributes(config)),
+                "clear": In(1),
+                "clear_qp": In(config.qp_bits),
+                "clear_psn": In(24),
+                "give": In(1),
+                "give_slot": In(slot),
+                "set_queued": In(1),
+                "clear_queued": In(1),
+                "merge": In(1),
+                "merge_qp": In(config.qp_bits),
+                "merge_base": In(24),
+                "merge_bitmap": In(64),
+                "merge_unacked": In(24),
+                "merge_next": In(24),
+                "merge_done": Out(1),
+                "merge_beyond": Out(1),
+                "sent": In(stream.Signature(sent_record(config))),
+                "take_sent": In(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        ring = config.psn_ring_bits
+
+        # Bits
+        m.submodules.bits = bits = Memory(shape=64, depth=config.qps << (ring + 1 - 5), init=[])
+        bits_read, bits_write = bits.read_port(), bits.write_port()
+        m.submodules.merging = merging = SackMerge(config)
+        m.d.comb += [
+            merging.start.eq(self.merge),
+            merging.base.eq(self.merge_base),
+            merging.bitmap.eq(self.merge_bitmap),
+            merging.unacked.eq(self.merge_unacked),
+            merging.next.eq(self.merge_next),
+            merging.word.eq(bits_read.data[:32]),
+            self.merge_done.eq(merging.done),
+            self.merge_beyond.eq(merging.beyond),
+        ]
+
+        def row(qp: Signal, psn: Signal) -> Cat:
+            return Cat(psn[5 : ring + 1], qp)
+
+        looked_row = Signal.like(bits_read.addr)
+        looked_bit = Signal(5)
+        m.d.sync += [looked_row.eq(row(self.look_qp, self.look_psn)), looked_bit.eq(self.look_psn[:5])]
+        with m.If(merging.busy):
+            m.d.comb += bits_read.addr.eq(row(self.merge_qp, merging.psn))
+        with m.Else():
+            m.d.comb += bits_read.addr.eq(row(self.look_qp, self.look_psn))
+        acked, queued = bits_read.data[:32], bits_read.data[32:]
+        m.d.comb += [
+            self.acked.eq(acked.bit_select(looked_bit, 1)),
+            self.queued.eq(queued.bit_select(looked_bit, 1)),
+        ]
+        changed_bit = Signal(32)
+        m.d.comb += changed_bit.eq(1 << looked_bit)
+        with m.If(merging.write):
+            m.d.comb += [
+                bits_write.en.eq(1),
+                bits_write.addr.eq(row(self.merge_qp, merging.psn)),
+                bits_write.data.eq(Cat(merging.merged, queued)),
+            ]
+        with m.Elif(self.clear):
+            m.d.comb += [bits_write.en.eq(1), bits_write.addr.eq(row(self.clear_qp, self.clear_psn))]
+        with m.Else():
+            m.d.comb += [
+                bits_write.en.eq(self.set_queued | self.clear_queued),
+                bits_write.addr.eq(looked_row),
+                bits_write.data.eq(
+                    Cat(acked, Mux(self.set_queued, queued | changed_bit, queued & ~changed_bit))
+                ),
+            ]
+
+        # Slots
+        m.submodules.slots = slots = Memory(shape=send_slot_bits(config), depth=config.qps << ring, init=[])
+        slot_read, slot_write = slots.read_port(), slots.write_port()
+        m.d.comb += [
+            slot_read.addr.eq(Cat(self.look_psn[:ring], self.look_qp)),
+            self.slot.eq(slot_read.data),
+            slot_write.addr.eq(Cat(self.clear_psn[:ring], self.clear_qp)),
+            slot_write.data.eq(self.give_slot),
+            slot_write.en.eq(self.give),
+        ]
+
+        # Attributes
+        m.submodules.attributes = attributes = Memory(
+            shape=psn_attributes(config), depth=config.qps << ring, init=[]
+        )
+        attribute_read, attribute_write = attributes.read_port(), attributes.write_port()
+        sent = self.sent.payload
+        again = attribute_read.data.retransmissions
+        first = Signal()
+        m.d.comb += [
+            first.eq(~sent.retransmission | sent.discard),
+            self.sent.ready.eq(first | self.take_sent),
+            attribute_read.addr.eq(Cat(self.look_psn[:ring], self.look_qp)),
+            self.attributes.eq(attribute_read.data),
+            attribute_write.addr.eq(Cat(sent.psn[:ring], sent.qp)),
+            attribute_write.en.eq(self.sent.valid & self.sent.ready & ~sent.discard),
+            attribute_write.data.ev.eq(sent.ev),
+            attribute_write.data.plane.eq(sent.plane),
+            attribute_write.data.ev_index.eq(sent.ev_index),
+            attribute_write.data.time.eq(sent.time),
+            attribute_write.data.retransmissions.eq(Mux(first, 0, Mux(again == 3, 3, again + 1))),
+            self.idle.eq(~self.sent.valid & ~merging.busy),
+        ]
+        return m
