@@ -155,9 +155,11 @@ class _Masks(wiring.Component):
                     force = sum(pattern.get(place, 0) << 8 * n for n, place in enumerate(places))
                     with m.Case(number):
                         m.d.comb += [covered.eq(cover), forced.eq(force)]
-        for n in range(lanes):
-            byte = self.data.word_select(n, 8) & covered[n].replicate(8) | forced.word_select(n, 8)
-            m.d.comb += self.masked.word_select(n, 8).eq(byte & self.keep[n].replicate(8))
+
+        def spread(bits: Value) -> Value:
+            return Cat(bit.replicate(8) for bit in bits)
+
+        m.d.comb += self.masked.eq((self.data & spread(covered) | forced) & spread(self.keep))
         return m
 
 

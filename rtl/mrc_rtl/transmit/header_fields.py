@@ -121,8 +121,7 @@ class HeaderFields(wiring.Component):
             with m.If(gate), m.Switch(beat):
                 for index, values in beats.items():
                     with m.Case(index):
-                        for lane, value in values.items():
-                            m.d.comb += part.word_select(lane, 8).eq(value)
+                        m.d.comb += part.eq(Cat(values.get(lane, Const(0, 8)) for lane in range(lanes)))
             terms.append(part)
         total = terms[0]
         for term in terms[1:]:
