@@ -103,7 +103,7 @@ class StandIn(wiring.Component):
         return m
 
     def _copy(self, m):
-        """Read beats and write them elsewhere, in bursts of at most 16 beats."""
+        """Read beats and write them elsewhere, in bursts of 16 beats, at the end of 1."""
         read, write = self.memory_read, self.memory_write
         lanes = self.config.data_bytes
         self._source, self._destination, self._beats = Signal(32), Signal(32), Signal(16)

@@ -100,6 +100,17 @@ class CompletionQueue:
         self._report_consumed()
         return completions
 
+    def poll_software(self) -> list[WorkCompletion]:
+        """Take the completions that the driver made."""
+        completions = list(self._software)
+        self._software.clear()
+        return completions
+
+    def entries_written(self, address: int, length: int) -> int:
+        """Return how many entries end inside a write to the ring (as a watch reports it)."""
+        first, last = (point - self.ring.bus_address for point in (address, address + length))
+        return last // ENTRY_BYTES - first // ENTRY_BYTES
+
     def add_software_completion(self, completion: WorkCompletion) -> None:
         """Add a completion that the driver makes itself (receives flushed at ERROR)."""
         self._software.append(completion)

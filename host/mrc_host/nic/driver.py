@@ -15,7 +15,7 @@ from mrc_host.nic.base import Nic, RegisterError, RegisterRead
 from mrc_rtl.registers import Register, config_hash, register_map
 from mrc_rtl.tables import TABLES, TableId
 
-__all__ = ["Driver"]
+__all__ = ["EVENT_TAG", "Driver"]
 
 WORD_MASK = 0xFFFFFFFF
 MAGIC = 0x4D524331
@@ -77,7 +77,7 @@ class Driver:
 
     # -- registers ---------------------------------------------------------------------------------------
 
-    def write(self, name: str, value: int, index: int = 0) -> None:
+    def write(self, name: str, value: int, element: int = 0) -> None:
         """Write a register (an element of an array) as a whole, the lowest word first.
 
         Raises
@@ -91,22 +91,22 @@ class Driver:
         if value & ~register.mask or value < 0:
             raise ValueError(f"{name} must fit the bits {register.mask:#x}, got {value:#x}")
         for word in range(register.words):
-            self._write_word(register.address(index, word), value >> 32 * word & WORD_MASK)
+            self._write_word(register.address(element, word), value >> 32 * word & WORD_MASK)
 
-    def write_fields(self, name: str, index: int = 0, **fields: int) -> None:
+    def write_fields(self, name: str, element: int = 0, **fields: int) -> None:
         """Write a register from its fields; those not named get their reset value."""
-        self.write(name, self.registers[name].pack(**fields), index)
+        self.write(name, self.registers[name].pack(**fields), element)
 
-    def read(self, name: str, index: int = 0) -> int:
+    def read(self, name: str, element: int = 0) -> int:
         """Read a register as a whole (at once only)."""
         register = self._readable(name)
         return sum(
-            self.nic.read32(register.address(index, word)) << 32 * word for word in range(register.words)
+            self.nic.read32(register.address(element, word)) << 32 * word for word in range(register.words)
         )
 
-    def read_fields(self, name: str, index: int = 0) -> dict[str, int]:
+    def read_fields(self, name: str, element: int = 0) -> dict[str, int]:
         """Read a register and split it into its fields (at once only)."""
-        return self.registers[name].unpack(self.read(name, index))
+        return self.registers[name].unpack(self.read(name, element))
 
     # -- tables ------------------------------------------------------------------------------------------
 

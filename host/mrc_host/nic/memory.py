@@ -175,8 +175,8 @@ class MemoryRegion:
         self.address = address
         self.length = buffer.length
         self.access = access
-        generation = context.generations.get(index, 0)
-        context.generations[index] = (generation + 1) % GENERATIONS
+        # The first generation is 1: no region ever has key 0, which forgotten keys have.
+        generation = context.generations[index] = (context.generations.get(index, 0) + 1) % GENERATIONS
         self.key = index << 8 | generation
         self.valid = True
         self._write(valid=1)

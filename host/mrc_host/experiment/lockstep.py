@@ -1,0 +1,281 @@
+"""Runs NICs, the fabric between them and the software on top in windows of simulated time.
+
+A window is no longer than the shortest host link (no frame sent in a window arrives in it) and the host
+latency (nothing software does in a window takes effect in it). So within a window every NIC can run on its own, in a
+thread, and the result depends neither on the length of the windows nor on the number of threads:
+
+1. the fabric advances to the end of the window, which yields all frames that arrive in it;
+2. the NICs run to the end of the window;
+3. their frames enter the fabric in order of (time, port, sequence);
+4. completions, events and timed actions are told to the software in order of (time, host, kind, number).
+
+When all NICs rest and nothing is under way, the run jumps to the next thing that happens.
+
+Source: design.md 5.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from mrc_host.experiment.application import COMPLETION, EVENT, Host
+from mrc_host.fabric.model import Arrival
+from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord
+from mrc_host.nic.driver import EVENT_TAG
+
+__all__ = ["FabricLike", "Lockstep", "LockstepResult", "Observer"]
+
+START_GRID_PS = 1_000_000
+EVENT_POLL_PS = 20_000_000
+
+
+class FabricLike(Protocol):
+    """What a run needs of a fabric; :class:`mrc_host.fabric.model.Fabric` is one."""
+
+    @property
+    def lookahead_ps(self) -> int:
+        """Longest safe window."""
+
+    def transmit(self, port: int, time_of_last_bit_ps: int, frame: bytes) -> None:
+        """Take a frame from NIC port host · planes + plane."""
+
+    def advance(self, until_ps: int) -> list[Arrival]:
+        """Simulate to a time; return the frames that reach NICs before it."""
+
+    def next_arrival_bound_ps(self) -> int:
+        """Time before which no frame reaches a NIC unless one is sent first."""
+
+
+class Observer:
+    """Sees what happens in a run, window by window; the base class ignores it."""
+
+    def transmitted(self, host: int, frames: Sequence[Frame]) -> None:
+        """Frames that left a NIC."""
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Frames that reach NICs."""
+
+    def traced(self, host: int, records: Sequence[TraceRecord]) -> None:
+        """Trace records of a NIC."""
+
+    def advanced(self, time_ps: int) -> None:
+        """All that happens before this time has been seen."""
+
+
+@dataclass(frozen=True)
+class LockstepResult:
+    """How a run ended.
+
+    Parameters
+    ----------
+    start_ps, end_ps : int
+        Simulated time it covers.
+    finished : bool
+        All applications were done.
+    interrupted : bool
+        It was stopped from the keyboard; everything before ``end_ps`` is valid.
+    windows : int
+        Windows that were simulated.
+    jumped_ps : int
+        Simulated time that was jumped over.
+    wall_seconds : float
+    """
+
+    start_ps: int
+    end_ps: int
+    finished: bool
+    interrupted: bool
+    windows: int
+    jumped_ps: int
+    wall_seconds: float
+
+
+class Lockstep:
+    """The runner.
+
+    Parameters
+    ----------
+    hosts : sequence of Host
+        Host h is NIC h of the fabric; its device is set up already.
+    fabric : FabricLike
+        What connects them.
+    window_ps : int, optional
+        Length of a window, by default the longest that is allowed.
+    workers : int
+        Threads that run NICs.
+    event_poll_ps : int
+        Interval at which software reads the event queue of its device.
+    drain_ps : int, optional
+        How long the run goes on after the last application was done, at least the longest window.
+    observer : Observer, optional
+        Sees frames and trace records.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of range.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        fabric: FabricLike,
+        *,
+        window_ps: int | None = None,
+        workers: int = 1,
+        event_poll_ps: int = EVENT_POLL_PS,
+        drain_ps: int = 0,
+        observer: Observer | None = None,
+    ) -> None:
+        longest = min([fabric.lookahead_ps, *(host.latency_ps for host in hosts)])
+        self._window_ps = longest if window_ps is None else window_ps
+        if not 1 <= self._window_ps <= longest:
+            raise ValueError(
+                f"window_ps must be between 1 and {longest} (shortest host link and host latency), "
+                f"got {window_ps}"
+            )
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, got {workers}")
+        self._hosts = list(hosts)
+        self._fabric = fabric
+        self._workers = min(workers, len(self._hosts))
+        self._event_poll_ps = event_poll_ps
+        self._drain_ps = max(drain_ps, longest)
+        self._observer = observer or Observer()
+        self._windows = 0
+        self._jumped_ps = 0
+        self._done_ps: int | None = None
+
+    def run(self, limit_ps: int) -> LockstepResult:
+        """Run until all applications are done, at most for a time.
+
+        Parameters
+        ----------
+        limit_ps : int
+            Longest simulated duration.
+        """
+        started = time.perf_counter()
+        first = max(host.nic.time_ps for host in self._hosts)
+        start = now = -(-first // START_GRID_PS) * START_GRID_PS
+        interrupted = False
+        self._fabric.advance(start)
+        self._take(self._run_nics(None, start))
+        for host in self._hosts:
+            host.schedule(start, partial(self._start, host))
+        self._act(start + 1)
+        pool = ThreadPoolExecutor(self._workers) if self._workers > 1 else None
+        try:
+            while now < (stop := self._stop(start + limit_ps)):
+                end = min(now + self._window_ps, stop)
+                quiet_until = min(self._next_time(now), stop)
+                if quiet_until > end:
+                    self._jumped_ps += quiet_until - now
+                    end = quiet_until
+                arrivals = self._fabric.advance(end)
+                for arrival in arrivals:
+                    self._hosts[arrival.nic].nic.deliver(
+                        arrival.port, arrival.time_first_bit_ps, arrival.frame
+                    )
+                self._observer.arrived(arrivals)
+                self._take(self._run_nics(pool, end))
+                self._act(end)
+                self._windows += 1
+                now = end
+                self._observer.advanced(now)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            if pool is not None:
+                pool.shutdown()
+        return LockstepResult(
+            start_ps=start,
+            end_ps=now,
+            finished=self._done_ps is not None,
+            interrupted=interrupted,
+            windows=self._windows,
+            jumped_ps=self._jumped_ps,
+            wall_seconds=time.perf_counter() - started,
+        )
+
+    def _start(self, host: Host, time_ps: int) -> None:
+        host.application.start(time_ps, host)
+        host.context.driver.request_event()
+
+    def _stop(self, limit_ps: int) -> int:
+        if self._done_ps is None:
+            return limit_ps
+        return min(limit_ps, self._done_ps + self._drain_ps)
+
+    def _next_time(self, now: int) -> int:
+        """Return the time before which nothing happens at all."""
+        next_time = self._fabric.next_arrival_bound_ps()
+        for host in self._hosts:
+            if next_time <= now + self._window_ps:
+                break
+            next_time = min(next_time, host.nic.next_activity_ps, host.next_time_ps or NEVER)
+        return next_time
+
+    def _run_nics(self, pool: ThreadPoolExecutor | None, until_ps: int) -> list[Outputs]:
+        if pool is None:
+            return [host.nic.run(until_ps) for host in self._hosts]
+        running = [pool.submit(host.nic.run, until_ps) for host in self._hosts]
+        return [job.result() for job in running]
+
+    def _take(self, outputs: Sequence[Outputs]) -> None:
+        """Hand frames to the fabric, and put completions and events on the hosts' agendas."""
+        frames: list[tuple[int, int, int, bytes]] = []
+        for number, (host, output) in enumerate(zip(self._hosts, outputs)):
+            planes = host.nic.config.planes
+            frames += [
+                (frame.time_last_bit_ps, number * planes + frame.port, frame.sequence, frame.data)
+                for frame in output.frames
+            ]
+            if output.frames:
+                self._observer.transmitted(number, output.frames)
+            if output.trace:
+                self._observer.traced(number, output.trace)
+            for watch in output.watches:
+                queue = host.context.completion_queues.get(watch.tag)
+                count = queue.entries_written(watch.address, watch.length) if queue else 0
+                if count:
+                    call = partial(host.take_completions, number=watch.tag, count=count)
+                    host.enter(watch.time_ps, COMPLETION, call)
+            for read in output.reads:
+                host.enter(read.time_ps, EVENT, partial(self._take_read, host, read))
+        frames.sort(key=lambda frame: frame[:3])
+        for time_ps, port, _, data in frames:
+            self._fabric.transmit(port, time_ps, data)
+
+    def _take_read(self, host: Host, read: RegisterRead, time_ps: int) -> None:
+        events = host.context.take_reads([read])
+        host.take_events(time_ps, events)
+        if read.tag != EVENT_TAG:
+            return
+        # Read on while there are events, else at the next interval.
+        if events:
+            host.context.driver.request_event()
+        else:
+            with host.context.driver.at(
+                (time_ps // self._event_poll_ps + 1) * self._event_poll_ps + host.latency_ps
+            ):
+                host.context.driver.request_event()
+
+    def _act(self, until_ps: int) -> None:
+        """Make all calls on the agendas before a time, in order of (time, host)."""
+        while True:
+            waiting = [
+                (next_time, number)
+                for number, host in enumerate(self._hosts)
+                if (next_time := host.next_time_ps) is not None and next_time < until_ps
+            ]
+            if not waiting:
+                return
+            time_ps, number = min(waiting)
+            self._hosts[number].act()
+            if self._done_ps is None and all(host.application.done for host in self._hosts):
+                self._done_ps = time_ps
