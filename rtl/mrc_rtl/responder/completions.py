@@ -200,17 +200,20 @@ class Completions(wiring.Component):
         m.d.comb += count_now[GlobalCounter.WRITE_ERRORS].eq(write.bvalid & write.bresp[1])
         counters_full = waiting[_COUNTED[0]][-1] | waiting[_COUNTED[1]][-1]
         served = Signal(range(len(_COUNTED)))
+        some = Signal()
+        load = Signal()
+        m.d.comb += load.eq(some & (~self.counter.valid | self.counter.ready))
+        with m.If(self.counter.ready):
+            m.d.sync += self.counter.valid.eq(0)
+        with m.If(load):
+            m.d.sync += self.counter.valid.eq(1)
         for number, counter in reversed(list(enumerate(_COUNTED))):
             with m.If(waiting[counter] != 0):
-                m.d.comb += [self.counter.valid.eq(1), served.eq(number)]
-        with m.Switch(served):
-            for number, counter in enumerate(_COUNTED):
-                with m.Case(number):
-                    m.d.comb += self.counter.payload.index.eq(
-                        config.planes * records.PORT_COUNTERS + counter
-                    )
+                m.d.comb += [some.eq(1), served.eq(number)]
         for number, counter in enumerate(_COUNTED):
-            less = self.counter.valid & self.counter.ready & (served == number)
+            less = load & (served == number)
+            with m.If(less):
+                m.d.sync += self.counter.payload.index.eq(config.planes * records.PORT_COUNTERS + counter)
             with m.If(count_now[counter] & ~less & ~waiting[counter].all()):
                 m.d.sync += waiting[counter].eq(waiting[counter] + 1)
             with m.Elif(~count_now[counter] & less):
@@ -315,6 +318,7 @@ class Completions(wiring.Component):
             & ~table.valid
             & ~self.consumer.valid
             & (outstanding == 0)
+            & ~some
             & ~self.counter.valid
         )
         return m
