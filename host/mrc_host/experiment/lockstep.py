@@ -25,7 +25,7 @@ from typing import Protocol
 
 from mrc_host.experiment.application import COMPLETION, EVENT, Host
 from mrc_host.fabric.model import Arrival
-from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord
+from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord, Watch
 from mrc_host.nic.driver import EVENT_TAG
 
 __all__ = ["FabricLike", "Lockstep", "LockstepResult", "Observer"]
@@ -59,6 +59,9 @@ class Observer:
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Frames that reach NICs."""
+
+    def watched(self, host: int, watches: Sequence[Watch]) -> None:
+        """Writes of a NIC into watched ranges of its memory."""
 
     def traced(self, host: int, records: Sequence[TraceRecord]) -> None:
         """Trace records of a NIC."""
@@ -239,6 +242,8 @@ class Lockstep:
                 self._observer.transmitted(number, output.frames)
             if output.trace:
                 self._observer.traced(number, output.trace)
+            if output.watches:
+                self._observer.watched(number, output.watches)
             for watch in output.watches:
                 queue = host.context.completion_queues.get(watch.tag)
                 count = queue.entries_written(watch.address, watch.length) if queue else 0

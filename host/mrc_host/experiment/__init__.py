@@ -1,0 +1,1 @@
+"""Experiments: workloads, the window runner, metrics and run directories."""

@@ -1,0 +1,74 @@
+"""The ``mrc run`` and ``mrc report`` commands: thin wrappers around the library."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from mrc_host.errors import MrcError
+
+__all__ = ["report", "run"]
+
+NIC_KINDS = ("rtl",)
+FABRIC_KINDS = ("model",)
+
+
+def _refuse_kind(option: str, value: str, available: tuple[str, ...]) -> None:
+    if value not in available:
+        raise MrcError(f"{option} must be {' or '.join(available)} in this build, got {value!r}")
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory, new or empty.")
+@click.option("--nic", default="rtl", show_default=True, help="What the NICs are: rtl.")
+@click.option("--fabric", default="model", show_default=True, help="What connects them: model.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed, instead of the file's.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value by its dotted key.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Threads; they do not change the result.")
+@click.option("--pcap", is_flag=True, help="Capture every NIC port in pcap/<port>.pcapng.")
+@click.option("--waves", is_flag=True, help="Waveforms; not in this build.")
+def run(
+    file: Path,
+    out: Path | None,
+    nic: str,
+    fabric: str,
+    seed: int | None,
+    overrides: tuple[str, ...],
+    jobs: int | None,
+    pcap: bool,
+    waves: bool,
+) -> int:
+    """Run the experiment in FILE (YAML) and write a run directory with a report.
+
+    Exit codes: 0 no criterion failed and at least one was judged, 1 a criterion failed, 2 wrong use or
+    configuration, 3 infrastructure error or nothing judged, 130 interrupted (partial results are valid).
+    """
+    _refuse_kind("--nic", nic, NIC_KINDS)
+    _refuse_kind("--fabric", fabric, FABRIC_KINDS)
+    if waves:
+        raise MrcError("--waves must be left out: this build has no waveforms of verilated NICs")
+    from mrc_host.experiment.load import load_experiment
+    from mrc_host.experiment.progress import view_for
+    from mrc_host.experiment.runner import run_experiment
+    from mrc_host.experiment.summary import print_summary
+
+    settings = list(overrides)
+    settings += [f"seed={seed}"] if seed is not None else []
+    settings += [f"runner.jobs={jobs}"] if jobs is not None else []
+    settings += ["capture.pcap=true"] if pcap else []
+    experiment = load_experiment(file, settings)
+    result = run_experiment(experiment, out=out, view=view_for(), argv=sys.argv)
+    print_summary(result)
+    return result.exit_code
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def report(directory: Path) -> None:
+    """Make the report of the run in DIRECTORY again, from the data in it."""
+    from mrc_host.report import make_report
+
+    click.echo(make_report(directory))

@@ -1,0 +1,150 @@
+"""What every metric means. The names are stable: scripts, campaigns and criteria rely on them.
+
+Terms
+-----
+flow
+    All that one host sends to one peer.
+message
+    One work request; a flow is posted message by message, ``workload.outstanding_messages`` at a time.
+data packet
+    A write packet with its payload; a trimmed one has lost it.
+bound
+    What links and headers allow at best (:mod:`mrc_host.fabric.bounds`), with the headers of the packets
+    really sent and the share of the sender's links that its own answers (SACK, ACK, NACK) really took.
+
+Source: profile.md 10; experiments.md 1 and 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFINITIONS", "SAMPLES_FOR_P99", "Definition", "definitions_table"]
+
+SAMPLES_FOR_P99 = 1000
+"""Below so many samples a 99th percentile is not stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A metric.
+
+    Parameters
+    ----------
+    unit : str
+        Unit; "1" for ratios.
+    text : str
+        What is measured, and how.
+    """
+
+    unit: str
+    text: str
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "bytes_verified": Definition(
+        "B",
+        "Bytes of completed messages that are right in the receiver's memory. Every message carries a pattern "
+        "made from a hash of seed, flow and message, and is compared byte for byte at the end.",
+    ),
+    "bytes_mismatched": Definition(
+        "B",
+        "Bytes that are wrong: in completed messages, in the senders' buffers, and in memory that no message "
+        "may touch (guard zones around all buffers and what was never given out).",
+    ),
+    "messages_completed": Definition(
+        "messages",
+        "Messages completed at both ends: at the sender by their transport ACK and, for write_imm, at the "
+        "receiver by its receive completion.",
+    ),
+    "goodput_gbps": Definition(
+        "Gb/s",
+        "Payload of a flow over its completion time, mean over flows.",
+    ),
+    "goodput_over_bound": Definition(
+        "1",
+        "Goodput of a flow over the most its links allow, mean over flows. Start-up counts: the time from the "
+        "first doorbell to the first byte is part of the completion time.",
+    ),
+    "fct_over_bound_mean": Definition(
+        "1",
+        "Completion time of a flow over its bound, mean over flows. It runs from the doorbell of the first "
+        "byte to the last byte in the receiver's memory.",
+    ),
+    "fct_over_bound_max": Definition("1", "As fct_over_bound_mean, the slowest flow."),
+    "fct_us_p50": Definition(
+        "µs",
+        "Completion time of single messages, from doorbell to last byte in the receiver's memory, median. "
+        "Messages wait behind those posted before them.",
+    ),
+    "fct_us_p99": Definition(
+        "µs",
+        f"As fct_us_p50, 99th percentile; not stated below {SAMPLES_FOR_P99} messages.",
+    ),
+    "plane_imbalance_packets": Definition(
+        "packets",
+        "Most by which the planes of a NIC ever differed in new data packets of a queue pair, counted in order "
+        "of PSN, the order of spraying; retransmissions do not count. The worst queue pair.",
+    ),
+    "paths_used": Definition(
+        "paths",
+        "Different paths (plane and T1) that data packets of a flow took; the flow with the fewest.",
+    ),
+    "out_of_order_fraction": Definition(
+        "1",
+        "Share of data packets that arrive at their NIC after a packet of the same queue pair with a higher "
+        "PSN. First intact copies only.",
+    ),
+    "out_of_order_depth_max": Definition(
+        "packets",
+        "Most PSNs by which such a packet lay below the highest one that had arrived.",
+    ),
+    "retransmissions_trim": Definition(
+        "packets",
+        "Retransmissions of packets that arrived trimmed and not intact.",
+    ),
+    "retransmissions_loss": Definition(
+        "packets",
+        "Retransmissions of packets of which nothing had arrived.",
+    ),
+    "retransmissions_spurious": Definition(
+        "packets",
+        "Retransmissions of packets of which an earlier copy arrived intact.",
+    ),
+    "spurious_ratio": Definition("1", "Spurious retransmissions over all data packets sent."),
+    "trimmed_fraction": Definition("1", "Trimmed packets that arrived over all data packets sent."),
+    "packets_lost": Definition(
+        "packets",
+        "Frames the fabric dropped for any reason, and frames a NIC received and discarded; duplicates and "
+        "trimmed packets that were answered are not discarded.",
+    ),
+    "window_packets": Definition(
+        "packets",
+        "Packets in flight that fill the links of one host: its rate times the mean round-trip time of its "
+        "paths when empty, over the wire size of a full packet. Mean over flows.",
+    ),
+    "evs_per_window": Definition("1", "Entropy values of a queue pair over window_packets."),
+    "buffer_over_bdp": Definition(
+        "1",
+        "Data queue of a switch port over the bandwidth-delay product of one link: its rate times the same "
+        "round-trip time.",
+    ),
+    "rto_over_rtt": Definition("1", "Retransmission timeout over the same round-trip time; null without one."),
+    "skew_over_rtt": Definition(
+        "1",
+        "Difference of the slowest and the fastest path, one way and empty, over the same round-trip time. "
+        "Largest over flows.",
+    ),
+    "reverse_share": Definition(
+        "1",
+        "Share of what a sender put on the wire that was answers (SACK, ACK, NACK) to traffic towards it, "
+        "mean over flows; the bounds allow for it.",
+    ),
+}
+"""Every metric of a run, in the order of reports."""
+
+
+def definitions_table() -> str:
+    """Return the definitions as a Markdown table, as docs/experiments.md shows it."""
+    rows = [f"| `{name}` | {item.unit} | {item.text} |" for name, item in DEFINITIONS.items()]
+    return "\n".join(["| metric | unit | definition |", "|---|---|---|", *rows])

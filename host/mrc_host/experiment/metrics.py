@@ -1,0 +1,358 @@
+"""Computes every metric of a run from what the run recorded; their meaning stands in ``definitions``.
+
+Nothing here looks at a clock on the wall, so that equal runs give equal numbers, bit for bit.
+
+Source: profile.md 10; experiments.md 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from mrc_host.experiment import analysis
+from mrc_host.experiment.definitions import DEFINITIONS, SAMPLES_FOR_P99
+from mrc_host.experiment.packet_log import PacketColumns
+from mrc_host.experiment.schema import Criterion, Experiment
+from mrc_host.experiment.transfer import FlowState, Verification
+from mrc_host.experiment.workload import Flow
+from mrc_host.fabric.bounds import (
+    control_frame_bytes,
+    data_frame_bytes,
+    fct_bound_ps,
+    goodput_bound_gbps,
+    wire_bytes,
+)
+from mrc_host.fabric.topology import Topology
+from mrc_rtl.config import NicConfig
+from mrc_rtl.wire import GAP_PREAMBLE_FCS_BYTES, Opcode
+
+__all__ = ["FlowResult", "Metric", "Observations", "compute_metrics", "flow_results", "judge", "verdict_of"]
+
+PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+SIGNIFICANT_DIGITS = 9
+TIMEOUT_UNIT_PS = 1_024_000
+NO_FLOW = "no flow completed"
+
+
+@dataclass
+class Observations:
+    """What a run recorded.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What was run.
+    config : NicConfig
+        Sizes of the NICs.
+    topology : Topology
+        Between them.
+    states : list of FlowState
+        Flows with the times of their messages.
+    packets : PacketColumns
+        Every packet at every NIC port.
+    verifications : list of Verification
+        By host.
+    frames_dropped : int
+        By the fabric.
+    frames_discarded : int
+        By the NICs.
+    """
+
+    experiment: Experiment
+    config: NicConfig
+    topology: Topology
+    states: list[FlowState]
+    packets: PacketColumns
+    verifications: list[Verification]
+    frames_dropped: int
+    frames_discarded: int
+
+
+@dataclass
+class Metric:
+    """A metric of a run, as it stands in ``metrics.json``.
+
+    Parameters
+    ----------
+    value : int, float or None
+        None when it cannot be stated; then ``reason`` says why.
+    unit, definition : str
+        From the definitions.
+    reason : str
+        Why there is no value.
+    limits : dict
+        Bounds of the criterion and their ``source``; empty without a criterion.
+    verdict : str or None
+        PASS, FAIL or INCONCLUSIVE; None without a criterion.
+    """
+
+    value: int | float | None
+    unit: str
+    definition: str
+    reason: str = ""
+    limits: dict[str, Any] = field(default_factory=dict)
+    verdict: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the form of ``metrics.json``."""
+        entry: dict[str, Any] = {
+            "value": self.value,
+            "unit": self.unit,
+            "definition": self.definition,
+            "limits": self.limits or None,
+            "verdict": self.verdict,
+        }
+        if self.reason:
+            entry["reason"] = self.reason
+        return entry
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """A completed flow against what its links allow.
+
+    Parameters
+    ----------
+    flow : Flow
+        Which one.
+    fct_ps, bound_ps : int
+        From the doorbell of the first byte to the last byte in memory; at best.
+    goodput_gbps, goodput_bound_gbps : float
+        Payload over completion time; at best.
+    reverse_share : float
+        Share of the sender's wire bytes that were answers.
+    """
+
+    flow: Flow
+    fct_ps: int
+    bound_ps: int
+    goodput_gbps: float
+    goodput_bound_gbps: float
+    reverse_share: float
+
+
+def flow_results(seen: Observations) -> list[FlowResult]:
+    """Return the completed flows with their bounds."""
+    results = []
+    for state in seen.states:
+        times = [
+            (message.posted_ps, message.last_byte_ps)
+            for message in state.messages
+            if message.posted_ps is not None and message.last_byte_ps is not None
+        ]
+        if len(times) < state.flow.messages or len(state.completed_messages) < state.flow.messages:
+            continue
+        fct = max(end for _, end in times) - min(start for start, _ in times)
+        results.append(_against_bounds(seen, state.flow, fct, state.with_immediate))
+    return results
+
+
+def _against_bounds(seen: Observations, flow: Flow, fct_ps: int, immediate: bool) -> FlowResult:
+    topology, mtu = seen.topology, seen.experiment.mtu(seen.config)
+    answers, packets, everything = _sender_traffic(seen.packets, flow.source)
+    reverse = float(Fraction(answers, packets)) if packets else 0.0
+    # Flows that share a host share its links; all flows of a workload are alike.
+    sharing = max(
+        sum(state.flow.source == flow.source for state in seen.states),
+        sum(state.flow.target == flow.target for state in seen.states),
+    )
+    bound = fct_bound_ps(
+        topology,
+        flow.source,
+        flow.target,
+        flow.message_bytes,
+        mtu,
+        messages=flow.messages * sharing,
+        immediate=immediate,
+        reverse_bytes_per_packet=reverse,
+    )
+    rate = min(topology.host_rate_gbps(flow.source), topology.host_rate_gbps(flow.target)) / sharing
+    best = goodput_bound_gbps(
+        rate, flow.message_bytes, mtu, immediate=immediate, reverse_bytes_per_packet=reverse
+    )
+    return FlowResult(
+        flow, fct_ps, bound, flow.bytes * 8000 / fct_ps, best, answers / everything if everything else 0.0
+    )
+
+
+def _sender_traffic(packets: PacketColumns, host: int) -> tuple[int, int, int]:
+    """Return wire bytes of answers, number of data packets, and all wire bytes that a host sent."""
+    own = (packets["arrived"] == 0) & (packets["nic"] == host)
+    wire = packets["frame_bytes"] + GAP_PREAMBLE_FCS_BYTES
+    data = own & (packets["data"] == 1)
+    everything = int(wire[own].sum())
+    return everything - int(wire[data].sum()), int(np.count_nonzero(data)), everything
+
+
+def compute_metrics(seen: Observations) -> dict[str, Metric]:
+    """Return all metrics, in the order of the definitions, judged by the experiment's criteria."""
+    values: dict[str, int | float | None] = {}
+    reasons: dict[str, str] = {}
+    _completion(seen, values, reasons)
+    _packets(seen, values, reasons)
+    _similarity(seen, values, reasons)
+    criteria = {criterion.metric: criterion for criterion in seen.experiment.criteria}
+    metrics = {}
+    for name, definition in DEFINITIONS.items():
+        metric = Metric(
+            _rounded(values[name]), definition.unit, definition.text, reasons.get(name, "")
+        )
+        if name in criteria:
+            judge(metric, criteria[name])
+        metrics[name] = metric
+    return metrics
+
+
+def judge(metric: Metric, criterion: Criterion) -> None:
+    """Give a metric limits and verdict; without a value it is INCONCLUSIVE."""
+    metric.limits = {**criterion.limits, "source": criterion.source}
+    value = metric.value
+    if value is None:
+        metric.verdict = INCONCLUSIVE
+        return
+    met = (
+        (criterion.equals is None or value == criterion.equals)
+        and (criterion.at_least is None or value >= criterion.at_least)
+        and (criterion.at_most is None or value <= criterion.at_most)
+    )
+    metric.verdict = PASS if met else FAIL
+
+
+def verdict_of(metrics: dict[str, Metric]) -> str:
+    """Return the verdict of a run: FAIL if a criterion failed, PASS if one was judged, else INCONCLUSIVE."""
+    verdicts = {metric.verdict for metric in metrics.values()}
+    if FAIL in verdicts:
+        return FAIL
+    return PASS if PASS in verdicts else INCONCLUSIVE
+
+
+def _rounded(value: int | float | None) -> int | float | None:
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+# -- completion ------------------------------------------------------------------------------------------
+
+
+def _completion(
+    seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]
+) -> None:
+    values["bytes_verified"] = sum(check.verified for check in seen.verifications)
+    values["bytes_mismatched"] = sum(check.mismatched + check.disturbed for check in seen.verifications)
+    values["messages_completed"] = sum(len(state.completed_messages) for state in seen.states)
+    flows = flow_results(seen)
+    ratios = [Fraction(result.fct_ps, result.bound_ps) for result in flows]
+    values["goodput_gbps"] = _mean([result.goodput_gbps for result in flows])
+    values["goodput_over_bound"] = _mean(
+        [result.goodput_gbps / result.goodput_bound_gbps for result in flows]
+    )
+    values["fct_over_bound_mean"] = float(sum(ratios) / len(ratios)) if ratios else None
+    values["fct_over_bound_max"] = float(max(ratios)) if ratios else None
+    values["reverse_share"] = _mean([result.reverse_share for result in flows])
+    if not flows:
+        names = ("goodput_gbps", "goodput_over_bound", "fct_over_bound_mean", "fct_over_bound_max")
+        reasons.update(dict.fromkeys((*names, "reverse_share"), NO_FLOW))
+    times = sorted(
+        message.last_byte_ps - message.posted_ps
+        for state in seen.states
+        for number in state.completed_messages
+        if (message := state.messages[number]).last_byte_ps is not None and message.posted_ps is not None
+    )
+    values["fct_us_p50"] = _percentile_us(times, 50) if times else None
+    values["fct_us_p99"] = _percentile_us(times, 99) if len(times) >= SAMPLES_FOR_P99 else None
+    if not times:
+        reasons["fct_us_p50"] = "no message completed"
+    if len(times) < SAMPLES_FOR_P99:
+        reasons["fct_us_p99"] = f"{len(times)} messages; a 99th percentile needs {SAMPLES_FOR_P99}"
+
+
+def _mean(numbers: Sequence[float]) -> float | None:
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _percentile_us(ordered: Sequence[int], percent: int) -> float:
+    """Return a percentile by linear interpolation between neighbours, exactly, in microseconds."""
+    place = Fraction(percent * (len(ordered) - 1), 100)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float((ordered[low] + (place - low) * (ordered[high] - ordered[low])) / 1_000_000)
+
+
+# -- packets ---------------------------------------------------------------------------------------------
+
+
+def _packets(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
+    imbalance, late, arrived, depth, sent_data, trimmed = 0, 0, 0, 0, 0, 0
+    paths: list[int] = []
+    causes = [0, 0, 0]
+    for state in seen.states:
+        flow = state.flow
+        sent = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=False)
+        received = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=True)
+        imbalance = max(imbalance, analysis.plane_imbalance(sent, seen.topology.planes))
+        across = not seen.topology.same_t0(flow.source, flow.target)
+        paths.append(len(np.unique(analysis.path_numbers(sent, across))))
+        order = analysis.reordering(received)
+        late += order.late
+        arrived += len(order.depth)
+        depth = max(depth, int(order.depth.max(initial=0)))
+        sent_data += len(sent["psn"])
+        trimmed += int(received["trimmed"].sum())
+        again = analysis.retransmissions(sent, received)
+        causes = [causes[0] + again.trim, causes[1] + again.loss, causes[2] + again.spurious]
+    values["plane_imbalance_packets"] = imbalance
+    values["paths_used"] = min(paths, default=0)
+    values["out_of_order_fraction"] = late / arrived if arrived else None
+    values["out_of_order_depth_max"] = depth
+    values["retransmissions_trim"], values["retransmissions_loss"], values["retransmissions_spurious"] = causes
+    values["spurious_ratio"] = causes[2] / sent_data if sent_data else None
+    values["trimmed_fraction"] = trimmed / sent_data if sent_data else None
+    values["packets_lost"] = seen.frames_dropped + seen.frames_discarded
+    if not arrived:
+        reasons["out_of_order_fraction"] = "no data packet arrived"
+    if not sent_data:
+        reasons.update(dict.fromkeys(("spurious_ratio", "trimmed_fraction"), "no data packet was sent"))
+
+
+# -- similarity ------------------------------------------------------------------------------------------
+
+
+def _similarity(
+    seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]
+) -> None:
+    """Numbers that make regimes comparable; they follow from the experiment, not from the run."""
+    topology, experiment = seen.topology, seen.experiment
+    frame = data_frame_bytes(experiment.mtu(seen.config))
+    answer = control_frame_bytes(Opcode.SACK)
+    windows, rtts, skews, links = [], [], [], []
+    for state in seen.states:
+        flow = state.flow
+        paths = topology.paths(flow.source, flow.target)
+        rtt = Fraction(sum(topology.base_rtt_ps(path, frame, answer) for path in paths), len(paths))
+        ways = [topology.one_way_ps(path, frame) for path in paths]
+        rate = Fraction(str(topology.host_rate_gbps(flow.source)))
+        rtts.append(rtt)
+        skews.append((max(ways) - min(ways)) / rtt)
+        windows.append(rate * rtt / 8000 / wire_bytes(frame))
+        links.append(Fraction(str(topology.host_link(flow.source, 0).rate_gbps)) * rtt / 8000)
+    if not windows:
+        names = ("window_packets", "evs_per_window", "buffer_over_bdp", "rto_over_rtt", "skew_over_rtt")
+        values.update(dict.fromkeys(names))
+        reasons.update(dict.fromkeys(names, "no flow"))
+        return
+    window = sum(windows) / len(windows)
+    rtt = sum(rtts) / len(rtts)
+    values["window_packets"] = float(window)
+    values["evs_per_window"] = float(experiment.entropy_values(seen.config) / window)
+    values["buffer_over_bdp"] = float(topology.queue_bytes / (sum(links) / len(links)))
+    values["skew_over_rtt"] = float(max(skews))
+    exponent = experiment.qp.timeout_exponent
+    values["rto_over_rtt"] = float((TIMEOUT_UNIT_PS << exponent) / rtt) if exponent else None
+    if not exponent:
+        reasons["rto_over_rtt"] = "the timeout is off"

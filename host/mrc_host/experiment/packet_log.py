@@ -1,0 +1,131 @@
+"""A log of every MRC packet at every NIC port, taken by taps on the host links.
+
+Taps are called in the order of the simulation, whatever the windows and threads, so that the log of a run is
+the same for all of them. Rows are kept in flat columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mrc_host.fabric.links import Direction
+from mrc_host.fabric.model import Fabric
+from mrc_host.packets.peek import peek
+from mrc_rtl.wire import IPV6, UDP, has_payload
+
+__all__ = ["COLUMNS", "PacketColumns", "PacketLog", "PacketRow"]
+
+
+HOST_OFFSET = 6
+"""Bytes of an inner address before the two that hold the host's number (fd00:0:0:<host>::1)."""
+HOSTS_BEFORE_BTH = UDP.bytes + IPV6.bytes - IPV6.byte_offset("source") - HOST_OFFSET
+_HOSTS = Struct(">H14xH").unpack_from
+
+
+class PacketRow(NamedTuple):
+    """One packet at one NIC port.
+
+    Parameters
+    ----------
+    time_ps : int
+        When its slot on the host's link ended at the NIC: sent, or arrived completely.
+    arrived : int
+        1 when it arrived at the NIC, 0 when the NIC sent it.
+    nic, plane : int
+        The port.
+    source, target : int
+        Hosts of the inner addresses.
+    opcode, qp, psn, ev : int
+        From its headers; ``qp`` is the number of the QP it is addressed to.
+    frame_bytes, payload_bytes : int
+        Length without FCS; payload of a write.
+    retransmission, trimmed, data : int
+        1 for a packet marked rtx, cut by a switch, of an opcode that carries payload.
+    """
+
+    time_ps: int
+    arrived: int
+    nic: int
+    plane: int
+    source: int
+    target: int
+    opcode: int
+    qp: int
+    psn: int
+    ev: int
+    frame_bytes: int
+    payload_bytes: int
+    retransmission: int
+    trimmed: int
+    data: int
+
+
+COLUMNS = PacketRow._fields
+"""Names of the columns of a log."""
+
+PacketColumns = dict[str, npt.NDArray[np.int64]]
+"""Columns of a log by name, all of one length."""
+
+
+class PacketLog:
+    """The log; attach it to a fabric before the run.
+
+    Parameters
+    ----------
+    fabric : Fabric, optional
+        Tapped at every host link. Without one, rows are added by :meth:`append` only.
+    """
+
+    def __init__(self, fabric: Fabric | None = None) -> None:
+        self._columns = tuple(array("q") for _ in COLUMNS)
+        self._writes = {opcode for opcode in range(256) if has_payload(opcode)}
+        if fabric is not None:
+            topology = fabric.topology
+            for link in topology.links[: topology.hosts * topology.planes]:
+                fabric.tap(link.name, self._tap)
+
+    def append(self, row: PacketRow) -> None:
+        """Add a row."""
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def columns(self) -> PacketColumns:
+        """Return all rows as columns, ordered by time, then as they were logged."""
+        columns = {
+            name: np.array(column, dtype=np.int64) for name, column in zip(COLUMNS, self._columns)
+        }
+        order = np.lexsort((columns["plane"], columns["nic"], columns["arrived"], columns["time_ps"]))
+        return {name: column[order] for name, column in columns.items()}
+
+    def _tap(self, direction: Direction, start_ps: int, frame: bytes) -> None:
+        info = peek(frame)
+        if info is None:
+            return
+        arrived = direction.target_switch < 0
+        end_ps = start_ps + direction.slot_ps(len(frame)) + (direction.delay_ps if arrived else 0)
+        self.append(
+            PacketRow(
+                end_ps,
+                arrived,
+                direction.host,
+                direction.plane,
+                *_HOSTS(frame, info.bth_offset - HOSTS_BEFORE_BTH),
+                info.opcode,
+                info.dest_qp,
+                info.psn,
+                info.ev,
+                len(frame),
+                info.payload_len,
+                info.rtx,
+                info.trimmed,
+                info.opcode in self._writes,
+            )
+        )

@@ -1,0 +1,258 @@
+"""Builds what an experiment describes: NICs, the fabric, connected queue pairs, and the applications on top.
+
+Source: design.md 3; profile.md 2, 4 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from mrc_host.errors import ConfigError
+from mrc_host.experiment.application import Host
+from mrc_host.experiment.packet_log import PacketLog
+from mrc_host.experiment.schema import MEBIBYTE, Experiment
+from mrc_host.experiment.transfer import FlowState, Transfer, memory_bytes
+from mrc_host.experiment.workload import Flow
+from mrc_host.fabric.bounds import control_frame_bytes, data_frame_bytes
+from mrc_host.fabric.events import component_key, random_bits
+from mrc_host.fabric.model import Fabric
+from mrc_host.fabric.topology import Topology
+from mrc_host.fabric.usid import UsidPlan
+from mrc_host.nic.base import Nic
+from mrc_host.nic.device import Context, EvProfile, Identity, Path, ProtectionDomain, Retry, Settings
+from mrc_host.nic.options import MacOptions, MemoryOptions
+from mrc_rtl.config import NicConfig
+from mrc_rtl.wire import MPR_UNIT_PSNS, PSN_MASK, Opcode
+
+__all__ = ["NicFactory", "NicRequest", "Testbed", "base_rtt_ps", "build_testbed", "set_up", "verilated_nic"]
+
+CQE_BYTES = 32
+STARTING_PSN = component_key("starting PSN")
+
+
+@dataclass(frozen=True)
+class NicRequest:
+    """What a NIC of the run must be like.
+
+    Parameters
+    ----------
+    host : int
+        Its number.
+    config : NicConfig
+        Sizes of the engine.
+    mac : MacOptions
+        Rate and transmit FIFO of its ports.
+    memory : MemoryOptions
+        Its host memory.
+    progress : callable
+        Gets a line for each step of a build.
+    """
+
+    host: int
+    config: NicConfig
+    mac: MacOptions
+    memory: MemoryOptions
+    progress: Callable[[str], None]
+
+
+NicFactory = Callable[[NicRequest], Nic]
+"""Makes a NIC."""
+
+
+def verilated_nic(request: NicRequest) -> Nic:
+    """Make a NIC of verilated gateware."""
+    from mrc_host.nic.verilated import VerilatedNic
+
+    return VerilatedNic(request.config, request.mac, request.memory, progress=request.progress)
+
+
+@dataclass
+class Testbed:
+    """A run that is ready to go.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What was asked for.
+    config : NicConfig
+        Sizes of every NIC.
+    topology : Topology
+        The fabric's plan.
+    fabric : Fabric
+        The fabric itself.
+    nics, hosts, applications : lists
+        By host number.
+    states : list of FlowState
+        By flow number.
+    log : PacketLog
+        Every packet at every NIC port.
+    """
+
+    experiment: Experiment
+    config: NicConfig
+    topology: Topology
+    fabric: Fabric
+    log: PacketLog
+    states: list[FlowState]
+    nics: list[Nic] = field(default_factory=list)
+    hosts: list[Host] = field(default_factory=list)
+    applications: list[Transfer] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Free the NICs."""
+        for nic in self.nics:
+            nic.close()
+
+
+@dataclass(frozen=True)
+class _End:
+    """What a host's queue pairs share."""
+
+    context: Context
+    domain: ProtectionDomain
+    profile: EvProfile
+
+
+def base_rtt_ps(experiment: Experiment, topology: Topology, config: NicConfig) -> int:
+    """Return the round-trip time the NICs' timers start from: as configured, or the longest path's."""
+    if experiment.qp.base_rtt_ns is not None:
+        return round(experiment.qp.base_rtt_ns * 1000)
+    frame = data_frame_bytes(experiment.mtu(config))
+    answer = control_frame_bytes(Opcode.SACK)
+    return max(
+        topology.base_rtt_ps(path, frame, answer)
+        for flow in experiment.flows()
+        for path in topology.paths(flow.source, flow.target)
+    )
+
+
+def build_testbed(
+    experiment: Experiment, factory: NicFactory = verilated_nic, progress: Callable[[str], None] = print
+) -> Testbed:
+    """Build fabric and NICs; nothing is configured yet.
+
+    Raises
+    ------
+    ConfigError
+        The buffers do not fit the memory.
+    InfrastructureError
+        A NIC cannot be built.
+    """
+    config = experiment.nic.config()
+    topology = experiment.topology()
+    workload = experiment.workload
+    flows = experiment.flows()
+    fabric = Fabric(topology, experiment.seed, round(experiment.records.interval_ns * 1000))
+    states = [
+        FlowState(flow, workload.operation == "write_imm", workload.outstanding_messages) for flow in flows
+    ]
+    testbed = Testbed(experiment, config, topology, fabric, PacketLog(fabric), states)
+    mac = MacOptions(
+        gbps=Fraction(str(experiment.fabric.rate_gbps)), fifo_bytes=experiment.nic.transmit_fifo_bytes
+    )
+    try:
+        for host in range(topology.hosts):
+            memory = _memory_options(experiment, config, flows, host)
+            testbed.nics.append(factory(NicRequest(host, config, mac, memory, progress)))
+    except BaseException:
+        testbed.close()
+        raise
+    return testbed
+
+
+def set_up(testbed: Testbed) -> None:
+    """Configure the NICs, allocate and fill buffers, connect queue pairs, post receives."""
+    experiment, topology, config = testbed.experiment, testbed.topology, testbed.config
+    plan = UsidPlan(topology)
+    settings = Settings(
+        sack_threshold=experiment.nic.sack_threshold_bytes,
+        base_rtt_ps=base_rtt_ps(experiment, topology, config),
+    )
+    values = EvProfile.by_plane(plan.ev_set(experiment.entropy_values(config)), config.planes)
+    ends: list[_End] = []
+    for host, nic in enumerate(testbed.nics):
+        context = Context(nic, Identity.of_host(plan, host), settings)
+        application = Transfer(host, experiment.seed, testbed.states)
+        domain = context.protection_domain()
+        for _ in ("send", "receive"):
+            context.completion_queue(_ring_entries(experiment, host))
+        application.prepare(context, domain)
+        ends.append(_End(context, domain, context.ev_profile(values)))
+        testbed.applications.append(application)
+        testbed.hosts.append(Host(context, application, round(experiment.host_latency_ns * 1000)))
+    for low, high in _connections(testbed.states):
+        _connect(testbed, plan, ((low, ends[low]), (high, ends[high])))
+    for application in testbed.applications:
+        application.post_receives()
+
+
+def _memory_options(
+    experiment: Experiment, config: NicConfig, flows: list[Flow], host: int
+) -> MemoryOptions:
+    section = experiment.nic.memory
+    needed = memory_bytes(flows, host, 2 * CQE_BYTES * _ring_entries(experiment, host))
+    size = section.size_mib * MEBIBYTE if section.size_mib else -(-needed // MEBIBYTE) * MEBIBYTE
+    if size < needed:
+        raise ConfigError(
+            "nic.memory.size_mib", f"at least {-(-needed // MEBIBYTE)} for the buffers", section.size_mib
+        )
+    if size > 1 << config.address_width:
+        raise ConfigError(
+            "workload.bytes_per_nic",
+            f"so that buffers fit the NIC's {config.address_width} address bits",
+            experiment.workload.bytes_per_nic,
+        )
+    return MemoryOptions(
+        size=size,
+        read_latency=_cycles(section.read_latency_ns, config),
+        write_latency=_cycles(section.write_latency_ns, config),
+        outstanding=section.outstanding_bursts,
+        seed=experiment.seed & 0xFFFFFFFF,
+    )
+
+
+def _cycles(nanoseconds: float, config: NicConfig) -> int:
+    return max(1, -(-round(nanoseconds * 1000) // config.clock_ps))
+
+
+def _ring_entries(experiment: Experiment, host: int) -> int:
+    """Return a ring size that holds all completions that can be under way at a host, four times."""
+    flows = sum(host in (flow.source, flow.target) for flow in experiment.flows())
+    most = 4 * flows * experiment.workload.outstanding_messages
+    return 1 << max(6, (most - 1).bit_length())
+
+
+def _connections(states: list[FlowState]) -> list[tuple[int, int]]:
+    """Return the pairs of hosts that need a queue pair: one serves both directions."""
+    return sorted({(min(ends), max(ends)) for s in states for ends in [(s.flow.source, s.flow.target)]})
+
+
+def _connect(
+    testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tuple[int, _End]]
+) -> None:
+    """Walk the two queue pairs of a connection to RTS, as two programs with a socket between them would."""
+    experiment, config = testbed.experiment, testbed.config
+    pairs, endpoints = [], []
+    for (host, end), (other, _) in (hosts, hosts[::-1]):
+        queues = end.context.completion_queues
+        pair = end.context.queue_pair(end.domain, queues[0], queues[1])
+        psn = random_bits(experiment.seed, STARTING_PSN, host << 32 | other) & PSN_MASK
+        pairs.append(pair)
+        endpoints.append(replace(pair.endpoint(psn), mpr=experiment.mpr_psns(config) // MPR_UNIT_PSNS))
+        for state in testbed.states:
+            if (state.flow.source, state.flow.target) == (host, other):
+                state.sender = pair
+            if (state.flow.source, state.flow.target) == (other, host):
+                state.receiver = pair
+    for side, ((host, end), (other, _)) in enumerate((hosts, hosts[::-1])):
+        path = Path(plan.inner_address(host), plan.inner_address(other), plan.template(host, other))
+        pairs[side].to_init(end.profile)
+        pairs[side].to_rtr(path, endpoints[1 - side], path_mtu=experiment.mtu(config))
+    for pair, endpoint in zip(pairs, endpoints, strict=True):
+        pair.to_rts(
+            sq_psn=endpoint.starting_psn,
+            timeout=experiment.qp.timeout_exponent,
+            retry=Retry(experiment.qp.linear_retries, experiment.qp.exponential_retries),
+        )
