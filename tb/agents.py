@@ -25,13 +25,14 @@ from cocotbext.axi import (
 )
 from cocotbext.axi.axi_ram import AxiRamRead, AxiRamWrite
 
-from runner import CLOCK_PERIOD_PS
+import runner
 
 __all__ = [
     "axi_lite_master",
     "axi_memory",
     "axi_memory_read",
     "axi_memory_write",
+    "idle_inputs",
     "random_pauses",
     "reset",
     "start",
@@ -47,10 +48,17 @@ def _quiet(design: Any) -> None:
     logging.getLogger(f"cocotb.{design._name}").setLevel(logging.WARNING)
 
 
+def idle_inputs(design: Any) -> None:
+    """Drive every input to zero, the first thing a test does: what nobody drives is random or undefined."""
+    for name in runner.parameters()["inputs"]:
+        if name != "clk":
+            getattr(design, name).value = 0
+
+
 async def start(design: Any) -> None:
     """Start the clock and reset the design. Create the agents before, so that they see the reset."""
     _quiet(design)
-    Clock(design.clk, CLOCK_PERIOD_PS, unit="ps").start()
+    Clock(design.clk, runner.CLOCK_PERIOD_PS, unit="ps").start()
     await reset(design)
 
 

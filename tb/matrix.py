@@ -13,7 +13,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import ClockCycles
 
-from agents import random_pauses, reset, start, stream_frame, stream_sink, stream_source
+from agents import idle_inputs, random_pauses, reset, start, stream_frame, stream_sink, stream_source
 from stream_monitor import StreamMonitor
 
 __all__ = ["Frames", "StreamCase", "frame_sizes", "run_stream_case", "stream_cases"]
@@ -129,6 +129,7 @@ async def run_stream_case(
     AssertionError
         Other frames came out than expected, or not in the time allowed, or a stream broke a rule.
     """
+    idle_inputs(design)
     sender = stream_source(design, source)
     receiver = stream_sink(design, sink)
     monitors = [StreamMonitor(design, source), StreamMonitor(design, sink)]

