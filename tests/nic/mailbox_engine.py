@@ -1,8 +1,8 @@
 """An engine with the real registers and simple insides, to test the driver, the device API and the runner.
 
-Tables are plain memories. A send doorbell transmits the QP's header template, 128 bytes, on plane QP mod 2. A
-received frame writes a completion into queue 0: RECEIVE_IMM with the frame's first 8 bytes as wr_id. A doorbell
-of QP 3 raises the event REMOTE_ACCESS instead.
+Tables are plain memories. A send doorbell transmits the QP's header template, 128 bytes, on plane QP mod 2.
+A received frame writes a completion into queue 0: RECEIVE_IMM with the frame's first 8 bytes as wr_id. A
+doorbell of QP 3 raises the event REMOTE_ACCESS instead.
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal

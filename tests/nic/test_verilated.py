@@ -1,7 +1,7 @@
 """VerilatedNic around the stand-in engine.
 
-Sweep: frame sizes around every multiple of the width, line rates, windows, skipping on and off, memory latency
-    and stalls, threads.
+Sweep: frame sizes around every multiple of the width, line rates, windows, skipping on and off, memory
+    latency and stalls, threads.
 Stimulus: frames looped from port to port, copies in memory, register accesses, a timer, link changes.
 Checks: every byte, exact line spacing, outputs equal for any windows, errors by text.
 Timing: one compiled engine; a few seconds.

@@ -1,8 +1,8 @@
 """Runs NICs, the fabric between them and the software on top in windows of simulated time.
 
 A window is no longer than the shortest host link (no frame sent in a window arrives in it) and the host
-latency (nothing software does in a window takes effect in it). So within a window every NIC can run on its own, in a
-thread, and the result depends neither on the length of the windows nor on the number of threads:
+latency (nothing software does in a window takes effect in it). So within a window every NIC can run on its
+own, in a thread, and the result depends neither on the length of the windows nor on the number of threads:
 
 1. the fabric advances to the end of the window, which yields all frames that arrive in it;
 2. the NICs run to the end of the window;
