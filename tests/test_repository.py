@@ -278,6 +278,21 @@ def test_no_test_without_an_assertion() -> None:
     assert empty == []
 
 
+def test_public_methods_of_the_gateware_are_documented() -> None:
+    silent = []
+    for path in tracked():
+        if path.suffix != ".py" or path.relative_to(ROOT).parts[0] != "rtl":
+            continue
+        for owner in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(owner, ast.ClassDef) or owner.name.startswith("_"):
+                continue
+            for node in owner.body:
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                    if node.name != "elaborate" and not ast.get_docstring(node):
+                        silent.append(f"{path.relative_to(ROOT)}: {owner.name}.{node.name}")
+    assert silent == []
+
+
 @pytest.mark.parametrize("name", ["Makefile", ".ci/run", "LICENSE", "noxfile.py"])
 def test_there_is(name: str) -> None:
     assert (ROOT / name).is_file()
