@@ -54,8 +54,10 @@ class SackTriggers(wiring.Component):
     A packet triggers a SACK at once when it is marked, a retransmission, a duplicate, or asks for an answer;
     also when the out-of-order packets drain after one that asked. Otherwise it adds its bytes to the count,
     and when the count exceeds the threshold the packet of the plane whose turn it is triggers: the next one
-    behind the plane of the last such SACK, among those the QP was seen on. A plane that does not come before
-    the count is twice the threshold loses its turn and is forgotten. So the echoes cover all planes.
+    behind the plane of the last such SACK, among those the QP was seen on. If it does not come before the
+    count is twice the threshold, another plane's packet triggers, and the plane in turn is owed an echo: its
+    next packet triggers whatever the count is. If it does not come for another such round either, it is
+    forgotten and the turn passes on. So the echoes cover all planes in use, for any threshold.
 
     A transport ACK goes with the SACK when the cumulative PSN has moved over the end of a message since the
     last one, when the packet asked for an answer, and for duplicates below the expected PSN.
@@ -120,6 +122,7 @@ class SackTriggers(wiring.Component):
                 "count": _COUNT_BITS,
                 "seen": config.planes,
                 "last": records.plane_bits(config),
+                "owed": 1,  # the plane in turn was passed over
                 "asked": 1,  # a packet asked while others were missing
                 "ack": 1,  # the cumulative PSN moved over the end of a message
             }
@@ -139,6 +142,7 @@ class SackTriggers(wiring.Component):
         strong = Signal()
         wants_ack = Signal()
         asked = Signal()
+        owed = Signal()
         last = Signal(records.plane_bits(config))
         m.d.comb += [
             added.eq(Mux(report.length < LEAST_BYTES, LEAST_BYTES, report.length)),
@@ -162,18 +166,20 @@ class SackTriggers(wiring.Component):
 
         threshold = self.settings.sack_threshold
         is_turn = report.plane == turn
-        plain = over & (is_turn | far_over)
-        fires = strong | plain
+        fires = strong | (is_turn & (over | owed)) | far_over
         taken = Signal()
         dropped = Signal()
         push_report = Signal()
         new = Signal(context_shape)
-        missed = Signal(config.planes)
+        echoes = Signal()  # a plain trigger
+        forgotten = Signal(config.planes)
         m.d.comb += [
             new.count.eq(Mux(taken, 0, Mux(count[-1], 1 << (_COUNT_BITS - 1), count))),
-            missed.bit_select(turn, 1).eq(taken & ~strong & ~is_turn),
-            new.seen.eq(seen & ~missed),
-            new.last.eq(Mux(taken & ~strong, report.plane, last)),
+            echoes.eq(taken & ~strong),
+            forgotten.bit_select(turn, 1).eq(echoes & ~is_turn & owed),
+            new.seen.eq(seen & ~forgotten),
+            new.last.eq(Mux(echoes & (is_turn | owed), turn, last)),
+            new.owed.eq(Mux(echoes, ~is_turn, owed)),
             new.asked.eq(asked),
             new.ack.eq(wants_ack & ~taken),
             write.data.eq(new),
@@ -226,6 +232,7 @@ class SackTriggers(wiring.Component):
                     seen.eq(all_seen),
                     turn.eq(following),
                     last.eq(context.last),
+                    owed.eq(context.owed),
                     wants_ack.eq(context.ack | report.advanced | report.ack_request | report.below),
                     asked.eq((context.asked | (report.ack_request & plain_packet)) & ~report.drained),
                     strong.eq(

@@ -1,0 +1,375 @@
+"""When packets are answered, and by what.
+
+Sweep: 1, 2, 3 and 8 planes; thresholds from below one packet to 64 KiB; every kind of trigger.
+Stimulus: random reports of several QPs against a model of the rules, planes that stop coming, a control stream
+that does not move, a tracker that answers after a random time with random states.
+Checks: exactly the triggers of the model; echoes cover all planes in use; plain triggers give way to others in a
+crowded queue and every loss is counted; each field of SACK, NACK, transport ACK and NAK; the tracker never
+waits. Timing: at most 16 cycles for a SACK with a tracker that takes 8; every wait is bounded.
+"""
+
+import random
+
+import pytest
+from record_agents import LIMIT, Sink, send, simulate
+
+from mrc_rtl import wire
+from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
+from mrc_rtl.records import BODY_BITS, PORT_COUNTERS, GlobalCounter
+from mrc_rtl.responder.sack import SackGenerator
+from mrc_rtl.responder.sack_triggers import PLAIN_LIMIT, TRIGGER_QUEUE_DEPTH, SackTriggers
+
+MASK = (1 << 24) - 1
+
+
+def configured(planes):
+    return NicConfig(planes=planes)
+
+
+class Rules:
+    """The rules of one QP in plain Python."""
+
+    def __init__(self, planes, threshold):
+        self.planes, self.threshold = planes, threshold
+        self.count, self.seen, self.last, self.asked, self.ack = 0, set(), 0, False, False
+        self.owed = False
+
+    def take(self, r):
+        """Trigger of a report: None, or whether an ACK goes with it."""
+        self.seen.add(r["plane"])
+        turn = next(
+            p for p in ((self.last + d) % self.planes for d in range(1, self.planes + 1)) if p in self.seen
+        )
+        if not r["duplicate"]:
+            self.count += max(1024, r["length"])
+        strong = r["marked"] or r["retransmission"] or r["duplicate"] or r["ack_request"]
+        strong = strong or (self.asked and (r["drained"] or r["advanced"]))
+        self.asked = (self.asked or (r["ack_request"] and not r["duplicate"])) and not r["drained"]
+        self.ack = bool(self.ack or r["advanced"] or r["ack_request"] or r["below"])
+        is_turn, far_over = r["plane"] == turn, self.count // 2 > self.threshold
+        if not (strong or far_over or (is_turn and (self.owed or self.count > self.threshold))):
+            return None
+        ack, self.ack, self.count = self.ack, False, 0
+        if strong:
+            return ack
+        if is_turn:
+            self.last = turn
+        elif self.owed:
+            self.last = turn
+            self.seen.discard(turn)
+        self.owed = not is_turn
+        return ack
+
+
+def report(rnd, qp, plane, **fields):
+    names = ("marked", "retransmission", "duplicate", "below", "ack_request", "advanced", "drained")
+    return {
+        "qp": qp, "plane": plane, "psn": rnd.getrandbits(24), "ev": rnd.getrandbits(32),
+        "timestamp": rnd.getrandbits(16), "timestamped": 1, "received_at": rnd.getrandbits(16),
+        "length": rnd.randrange(0, 4097), **dict.fromkeys(names, 0), **fields,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("planes", [1, 2, 3, 8])
+def test_triggers_follow_the_rules(planes):
+    config = configured(planes)
+    dut = SackTriggers(config)
+    triggers, counters = Sink(dut.trigger), Sink(dut.counter)
+    rnd = random.Random(planes)
+    expected = []
+
+    async def bench(ctx):
+        for threshold in (500, 4096, 16384):
+            ctx.set(dut.settings.sack_threshold, threshold)
+            rules = {}
+            for qp in (0, 5):
+                await send(ctx, dut.init, qp=qp, active=1)
+                rules[qp] = Rules(planes, threshold)
+            for step in range(150):
+                qp = rnd.choice((0, 5))
+                # In the last third one plane does not come any more.
+                plane = rnd.randrange(planes) if step < 100 else rnd.randrange(max(1, planes - 1))
+                flags = {}
+                for name, share in (
+                    ("marked", 0.05), ("retransmission", 0.03), ("ack_request", 0.05), ("advanced", 0.1),
+                    ("drained", 0.5), ("duplicate", 0.05),
+                ):  # fmt: skip
+                    flags[name] = int(rnd.random() < share)
+                if flags["duplicate"]:
+                    flags |= {"below": rnd.getrandbits(1), "advanced": 0, "drained": 0}
+                fields = report(rnd, qp, plane, **flags)
+                ack = rules[qp].take(fields)
+                if ack is not None:
+                    expected.append(
+                        {
+                            **{n: fields[n] for n in ("qp", "psn", "plane", "ev", "timestamped", "marked", "retransmission")},
+                            "age": (fields["timestamp"] - fields["received_at"]) & 0xFFFF,
+                            "sack": 1, "ack": int(ack), "nak": 0,
+                        }
+                    )  # fmt: skip
+                assert await send(ctx, dut.report, **fields) <= 4
+        for _ in range(4):
+            await ctx.tick()
+        assert ctx.get(dut.idle)
+        for trigger in triggers.records:
+            del trigger["code"]
+        assert triggers.records == expected
+        assert len(expected) > 100
+        assert not counters.records
+
+    simulate(dut, bench, triggers.run, counters.run)
+
+
+@pytest.mark.parametrize("planes", [2, 3, 8])
+@pytest.mark.parametrize("threshold", [1024, 5000, 10000, 65536])
+@pytest.mark.parametrize("order", ["in turn", "random"])
+def test_echoes_cover_all_planes(planes, threshold, order):
+    config = configured(planes)
+    dut = SackTriggers(config)
+    triggers = Sink(dut.trigger)
+    rnd = random.Random(threshold)
+    lengths = 4096
+    packets = 4 * planes * (threshold // lengths + 2)
+
+    async def bench(ctx):
+        ctx.set(dut.settings.sack_threshold, threshold)
+        await send(ctx, dut.init, qp=1, active=1)
+        for number in range(packets):
+            plane = number % planes if order == "in turn" else rnd.randrange(planes)
+            await send(ctx, dut.report, **report(rnd, 1, plane, length=lengths))
+        await ctx.tick()
+        await ctx.tick()
+        echoed = [trigger["plane"] for trigger in triggers.records]
+        assert len(echoed) >= 2 * planes
+        assert set(echoed) == set(range(planes))
+        # Never more often than one in a threshold, on the average.
+        assert len(echoed) <= packets * lengths / threshold + 1
+        if order == "in turn":
+            for start in range(len(echoed) - 3 * planes + 1):
+                assert set(echoed[start : start + 3 * planes]) == set(range(planes))
+
+    simulate(dut, bench, triggers.run)
+
+
+def test_a_crowded_queue():
+    config = configured(2)
+    dut = SackTriggers(config)
+    counters, triggers = Sink(dut.counter), Sink(dut.trigger)
+    rnd = random.Random(1)
+
+    async def bench(ctx):
+        ctx.set(dut.settings.sack_threshold, 1)
+        await send(ctx, dut.init, qp=2, active=1)
+        for _ in range(PLAIN_LIMIT + 12):
+            await send(ctx, dut.report, **report(rnd, 2, 0, length=0))
+        for _ in range(3):
+            await ctx.tick()
+        lost = len(counters.records)
+        assert 10 <= lost <= 12
+        taken = PLAIN_LIMIT + 12 - lost
+        for number in range(TRIGGER_QUEUE_DEPTH):
+            kind = ("marked", "retransmission", "ack_request")[number % 3]
+            await send(ctx, dut.report, **report(rnd, 2, 0, **{kind: 1}))
+        await send(ctx, dut.nack, qp=2, code=7)
+        for _ in range(20):
+            await ctx.tick()
+        overflow = taken + TRIGGER_QUEUE_DEPTH + 1 - len(counters.records) + lost
+        assert TRIGGER_QUEUE_DEPTH <= overflow <= TRIGGER_QUEUE_DEPTH + 1
+        assert {r["index"] for r in counters.records} == {2 * PORT_COUNTERS + GlobalCounter.SACK_TRIGGERS_DROPPED}
+        assert not ctx.get(dut.idle)
+        ctx.set(dut.trigger.ready, 1)
+        strong = 0
+        for _ in range(40):
+            _, _, valid, plain = await ctx.tick().sample(dut.trigger.valid, dut.trigger.payload.marked)
+            strong += valid
+        assert strong == overflow
+        assert ctx.get(dut.idle)
+
+    assert triggers.records == []
+    simulate(dut, bench, counters.run)
+
+
+class Tracker:
+    """Answers snapshots after some cycles; checks that its answer is taken at once."""
+
+    def __init__(self, dut, states, delays=(1, 10), seed=1):
+        self.dut, self.states, self.delays = dut, states, delays
+        self.random = random.Random(seed)
+        self.asked = []
+
+    async def run(self, ctx):
+        dut = self.dut
+        while True:
+            ctx.set(dut.snapshot.ready, self.random.random() < 0.7)
+            _, _, valid, ready, qp, reported = await ctx.tick().sample(
+                dut.snapshot.valid, dut.snapshot.ready, dut.snapshot.payload.qp, dut.snapshot.payload.reported
+            )
+            if not (valid and ready):
+                continue
+            ctx.set(dut.snapshot.ready, 0)
+            self.asked.append((qp, reported))
+            for _ in range(self.random.randint(*self.delays)):
+                await ctx.tick()
+            ctx.set(dut.snapshot_answer.payload, self.states[qp])
+            ctx.set(dut.snapshot_answer.valid, 1)
+            _, _, taken = await ctx.tick().sample(dut.snapshot_answer.ready)
+            assert taken, "the tracker must not wait"
+            ctx.set(dut.snapshot_answer.valid, 0)
+            ctx.set(dut.snapshot_answer.payload, {name: 0 for name in self.states[qp]})
+
+
+def states_of(config, rnd):
+    result = {}
+    for qp in range(config.qps):
+        cumulative = rnd.getrandbits(24)
+        result[qp] = {
+            "cumulative_psn": cumulative,
+            "base": (cumulative + rnd.randrange(-31, 100)) & MASK,
+            "bitmap": rnd.getrandbits(64),
+            "ooo_count": rnd.getrandbits(15),
+            "received_units": rnd.getrandbits(24),
+            "message_number": rnd.getrandbits(24),
+            "peer_qpn_low": rnd.getrandbits(16),
+        }
+    return result
+
+
+def headers_of(control, *headers):
+    bits = sum(header.bits for header in headers)
+    assert control["body_words"] * 32 == bits
+    assert control["body"] & ((1 << (BODY_BITS - bits)) - 1) == 0
+    value = control["body"] >> (BODY_BITS - bits)
+    result = {}
+    for header in reversed(headers):
+        result[header.name] = header.unpack(value & ((1 << header.bits) - 1))
+        value >>= header.bits
+    return result
+
+
+def signed(value, bits=24):
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.7])
+def test_content(stall):
+    config = configured(3)
+    dut = SackGenerator(config)
+    rnd = random.Random(8)
+    states = states_of(config, rnd)
+    tracker = Tracker(dut, states)
+    controls, counters = Sink(dut.control, stall), Sink(dut.counter, stall)
+    now = 0x1234_5678_9ABC
+
+    async def bench(ctx):
+        ctx.set(dut.now, now)
+        ctx.set(dut.settings.sack_threshold, 100)
+        ticks = (now >> 16) & 0xFFFF
+        for qp in range(config.qps):
+            await send(ctx, dut.init, qp=qp, active=1)
+        expected = []
+        for step in range(60):
+            qp, plane = rnd.randrange(config.qps), rnd.randrange(3)
+            state = states[qp]
+            kind = rnd.choice(["sack", "ack", "nack", "nak"])
+            psn = (state["cumulative_psn"] + rnd.randrange(-200, 200)) & MASK
+            if step == 7:
+                kind, psn = "sack", (state["cumulative_psn"] - (1 << 20)) & MASK
+            fields = report(rnd, qp, plane, psn=psn, timestamped=rnd.getrandbits(1))
+            reflected = (fields["timestamp"] - fields["received_at"] + ticks) & 0xFFFF
+            if not fields["timestamped"]:
+                reflected = 0
+            if kind in ("sack", "ack"):
+                fields |= {
+                    "duplicate": 1,
+                    "below": int(kind == "ack"),
+                    "marked": rnd.getrandbits(1),
+                    "retransmission": rnd.getrandbits(1),
+                }
+                await send(ctx, dut.report, **fields)
+            else:
+                common = ("qp", "psn", "plane", "ev", "timestamp", "timestamped", "received_at")
+                fields = {name: fields[name] for name in common}
+                fields |= {"nak": int(kind == "nak"), "code": rnd.getrandbits(8)}
+                await send(ctx, dut.nack, **fields)
+            expected.append((kind, fields, reflected))
+            for _ in range(60):
+                await ctx.tick()
+            for _ in range(LIMIT):
+                if ctx.get(dut.idle):
+                    break
+                await ctx.tick()
+        await ctx.tick()
+        got = iter(controls.records)
+        counts = dict.fromkeys(GlobalCounter, 0)
+        for kind, fields, reflected in expected:
+            control, state = next(got), states[fields["qp"]]
+            cumulative = state["cumulative_psn"]
+            ids = {"spdcid": QP_NUMBER_BASE + fields["qp"], "dpdcid": state["peer_qpn_low"]}
+            assert (control["qp"], control["plane"]) == (fields["qp"], fields["plane"])
+            if kind in ("sack", "ack"):
+                counts[GlobalCounter.SACK_SENT] += 1
+                assert (control["opcode"], control["psn"]) == (wire.Opcode.SACK, cumulative)
+                assert control["retransmission"] == fields["retransmission"]
+                parts = headers_of(control, wire.SETH, wire.CC_STATE)
+                offset = max(signed(fields["psn"] - cumulative), -0x8000)
+                assert parts["seth"] == {
+                    "type": 0, "nxt": 0, "m": fields["marked"], "reserved0": 0, "pr": 0, "reserved1": 0,
+                    "ack_psn_offset": offset, "entropy": fields["ev"], **ids, "reserved2": 0,
+                    "cack_psn": cumulative, "cc_type": 0, "cc_fl": 0, "mpr": config.mpr_psns // 128,
+                    "sack_offset": signed(state["base"] - cumulative), "sack_bitmap": state["bitmap"],
+                }  # fmt: skip
+                assert parts["cc_state"] == {
+                    "tx_timestamp": reflected, "reserved": 0, "ooo_count": state["ooo_count"],
+                    "restore_cwnd": 0, "rcv_cwnd_pen": 0, "rcvd_bytes": state["received_units"],
+                }  # fmt: skip
+                if kind == "ack":
+                    counts[GlobalCounter.ACK_SENT] += 1
+                    control = next(got)
+                    assert (control["qp"], control["plane"]) == (fields["qp"], fields["plane"])
+                    assert (control["opcode"], control["psn"]) == (wire.Opcode.ACKNOWLEDGE, cumulative)
+                    assert control["retransmission"] == 0
+                    aeth = headers_of(control, wire.AETH)["aeth"]
+                    assert aeth == {"syndrome": 0x1F, "msn": state["message_number"]}
+            elif kind == "nack":
+                counts[GlobalCounter.NACK_SENT] += 1
+                assert (control["opcode"], control["psn"]) == (wire.Opcode.NACK, fields["psn"])
+                neth = headers_of(control, wire.NETH)["neth"]
+                assert neth == {
+                    "type": 0, "nxt": 0, "reserved0": 0, "nack_reason": fields["code"], "vendor_info": 0,
+                    "entropy": fields["ev"], **ids, "reserved1": 0, "nack_psn": fields["psn"], "cc_type": 2,
+                    "cc_fl": 0, "reserved2": 0, "tx_timestamp": reflected,
+                }  # fmt: skip
+            else:
+                counts[GlobalCounter.NAK_SENT] += 1
+                assert (control["opcode"], control["psn"]) == (wire.Opcode.ACKNOWLEDGE, fields["psn"])
+                aeth = headers_of(control, wire.AETH)["aeth"]
+                assert aeth == {"syndrome": fields["code"], "msn": state["message_number"]}
+        assert next(got, None) is None
+        assert tracker.asked == [(f["qp"], int(k in ("sack", "ack"))) for k, f, _ in expected]
+        seen = dict.fromkeys(GlobalCounter, 0)
+        for record in counters.records:
+            seen[GlobalCounter(record["index"] - 3 * PORT_COUNTERS)] += 1
+        assert seen == counts
+
+    simulate(dut, bench, tracker.run, controls.run, counters.run)
+
+
+def test_rate():
+    config = configured(2)
+    dut = SackGenerator(config)
+    rnd = random.Random(3)
+    tracker = Tracker(dut, states_of(config, rnd), delays=(8, 8))
+    controls, counters = Sink(dut.control), Sink(dut.counter)
+
+    async def bench(ctx):
+        await send(ctx, dut.init, qp=4, active=1)
+        for _ in range(12):
+            await send(ctx, dut.report, **report(rnd, 4, 0, ack_request=1))
+        for _ in range(12 * 20):
+            await ctx.tick()
+        assert len(controls.records) == 24
+        sacks = [c for c, r in zip(controls.cycles, controls.records, strict=True) if r["opcode"] == 0xDC]
+        assert max(b - a for a, b in zip(sacks, sacks[1:], strict=False)) <= 16
+
+    simulate(dut, bench, tracker.run, controls.run, counters.run)
