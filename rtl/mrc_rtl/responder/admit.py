@@ -29,9 +29,8 @@ def _admitted(config: NicConfig) -> data.StructLayout:
     """A packet behind its first checks. ``outcome``: decided already, ACCEPTED: a write to be decided."""
     place = records.place_command(config)
     kept = {name: place.members[name] for name in place.members if name not in ("drop", "bus_address")}
-    return data.StructLayout(
-        {**kept, "trimmed": 2, "outcome": 5, "rqmsn": 16, "message_length": 32, "immediate_value": 32}
-    )
+    of_message = {"rqmsn": 16, "message_number": 16, "message_length": 32, "immediate_value": 32}
+    return data.StructLayout({**kept, "trimmed": 2, "outcome": 5, **of_message})
 
 
 class Admission(wiring.Component):
@@ -263,6 +262,7 @@ class Admission(wiring.Component):
                 now.opcode.matches(*(opcode for opcode in Opcode if wire.has_immediate(opcode)))
             ),
             checked.rqmsn.eq(stamped.meth.rqmsn),
+            checked.message_number.eq(stamped.meth.msn),
             checked.message_length.eq(reth.dma_len),
             checked.immediate_value.eq(
                 Mux(now.timestamped, Value.cast(stamped.immdt), Value.cast(unstamped.immdt))
@@ -458,7 +458,9 @@ class Admission(wiring.Component):
             self.counter.payload.index.eq(packet.plane * PORT_COUNTERS + final),
             stash.qp.eq(packet.qp),
             stash.psn.eq(packet.psn),
+            stash.plane.eq(packet.plane),
             stash.rqmsn.eq(packet.rqmsn),
+            stash.message_number.eq(packet.message_number),
             stash.immediate.eq(packet.immediate_value),
             stash.length.eq(packet.message_length),
             report.duplicate.eq(1),
