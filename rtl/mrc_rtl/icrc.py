@@ -142,24 +142,31 @@ class _Masks(wiring.Component):
         with m.If(self.enable & (beat != beats)):
             m.d.sync += position.eq(beat + 1)
 
-        covered = Signal(lanes)
-        forced = Signal(8 * lanes)
-        m.d.comb += covered.eq(-1)
-        for choice, (offset, pattern) in enumerate(zip(self._offsets, patterns, strict=True)):
-            with m.If(self.choice == choice), m.Switch(beat):
-                for number in range(beats):
-                    places = range(number * lanes, (number + 1) * lanes)
-                    cover = sum(
-                        1 << n for n, place in enumerate(places) if place >= offset and place not in pattern
-                    )
-                    force = sum(pattern.get(place, 0) << 8 * n for n, place in enumerate(places))
-                    with m.Case(number):
-                        m.d.comb += [covered.eq(cover), forced.eq(force)]
-
         def spread(bits: Value) -> Value:
             return Cat(bit.replicate(8) for bit in bits)
 
-        m.d.comb += self.masked.eq((self.data & spread(covered) | forced) & spread(self.keep))
+        # Selecting bits and sums of products: a multiplexer by the beat's number costs several times as much.
+        bare: Value = Const(0, lanes)
+        forced: Value = Const(0, 8 * lanes)
+        for choice, (offset, pattern) in enumerate(zip(self._offsets, patterns, strict=True)):
+            early = beat < offset // lanes
+            chosen = self.choice == choice if len(patterns) > 1 else Const(1)
+            bare = bare | (early & chosen).replicate(lanes)
+            for number in range(offset // lanes, beats):
+                places = range(number * lanes, (number + 1) * lanes)
+                uncovered = sum(
+                    1 << n for n, place in enumerate(places) if place < offset or place in pattern
+                )
+                force = sum(pattern.get(place, 0) << 8 * n for n, place in enumerate(places))
+                here = Signal(name=f"beat{choice}_{number}")
+                m.d.comb += here.eq((beat == number) & chosen)
+                bare = bare | here.replicate(lanes) & uncovered
+                forced = forced | here.replicate(8 * lanes) & force
+        covered = Signal(lanes)
+        m.d.comb += [
+            covered.eq(~bare),
+            self.masked.eq((self.data & spread(covered) | forced) & spread(self.keep)),
+        ]
         return m
 
 

@@ -1,8 +1,7 @@
 """The bytes of a frame's headers that are not in a QP's template, beat by beat."""
 
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .. import records, wire
@@ -40,6 +39,10 @@ def payload_places(config: NicConfig) -> list[tuple[int, int]]:
         for srv6 in (0, 1)
         for words in DATA_BODY_WORDS
     ]
+
+
+#: Bytes of the frame by position, each group with the condition under which it is there.
+_Fields = list[tuple[Value, dict[int, Value]]]
 
 
 def _header_bytes(header: wire.Header, at: int, **fields: Value) -> dict[int, Value]:
@@ -101,31 +104,30 @@ class HeaderFields(wiring.Component):
         config = self._config
         lanes = config.data_bytes
 
-        parts = [(self._ethernet(m), self.beat, Const(1)), (self._outer(m), self.beat, self.options.srv6)]
+        stacks = [(self._ethernet(), self.beat, Const(1)), (self._outer(m), self.beat, self.options.srv6)]
         if wire.IPV6.bytes % lanes == 0:
             # One outer header is a whole number of beats: both stacks share all that follows it.
             inner_beat = Signal.like(self.beat)
             m.d.comb += inner_beat.eq(self.beat - Mux(self.options.srv6, wire.IPV6.bytes // lanes, 0))
-            parts.append((self._inner(0), inner_beat, Const(1)))
+            stacks.append((self._inner(0), inner_beat, Const(1)))
         else:
-            parts += [
+            stacks += [
                 (self._inner(0), self.beat, ~self.options.srv6),
                 (self._inner(1), self.beat, self.options.srv6),
             ]
-        terms = []
-        for number, (places, beat, gate) in enumerate(parts):
-            part = Signal(config.data_width, name=f"part{number}")
-            beats = {}
-            for place, value in places.items():
-                beats.setdefault(place // lanes, {})[place % lanes] = value
-            with m.If(gate), m.Switch(beat):
-                for index, values in beats.items():
-                    with m.Case(index):
-                        m.d.comb += part.eq(Cat(values.get(lane, Const(0, 8)) for lane in range(lanes)))
-            terms.append(part)
-        total = terms[0]
-        for term in terms[1:]:
-            total = total | term
+        # A sum of products with one selecting bit per beat and condition; a multiplexer by the beat's number
+        # takes four times as many LUTs.
+        total: Value = Const(0)
+        for fields, beat, stack_gate in stacks:
+            for gate, places in fields:
+                beats: dict[int, dict[int, Value]] = {}
+                for place, value in places.items():
+                    beats.setdefault(place // lanes, {})[place % lanes] = value
+                for number, values in beats.items():
+                    chosen = Signal(name=f"chosen{number}")
+                    m.d.comb += chosen.eq((beat == number) & stack_gate & gate)
+                    whole = Cat(values.get(lane, Const(0, 8)) for lane in range(lanes))
+                    total = total | whole & chosen.replicate(config.data_width)
         m.d.comb += self.fields.eq(total)
 
         for srv6, end in enumerate(HEADER_BYTES):
@@ -140,17 +142,19 @@ class HeaderFields(wiring.Component):
                         m.d.comb += self.image.eq(image)
         return m
 
-    def _ethernet(self, m: Module) -> dict[int, Value]:
-        macs = data.StructLayout({"source": 48, "destination": 48})
-        chosen = Signal(macs)
-        with m.Switch(self.plan.plane):
-            for plane in range(self._config.planes):
-                with m.Case(plane):
-                    m.d.comb += [
-                        chosen.source.eq(self.settings.mac[plane]),
-                        chosen.destination.eq(self.settings.next_hop_mac[plane]),
-                    ]
-        return _header_bytes(wire.ETHERNET, 0, destination=chosen.destination, source=chosen.source)
+    def _ethernet(self) -> _Fields:
+        return [
+            (
+                self.plan.plane == plane,
+                _header_bytes(
+                    wire.ETHERNET,
+                    0,
+                    destination=self.settings.next_hop_mac[plane],
+                    source=self.settings.mac[plane],
+                ),
+            )
+            for plane in range(self._config.planes)
+        ]
 
     def _network(self, at: int, length: Value) -> dict[int, Value]:
         """Fields of an IPv6 header that both levels have."""
@@ -162,35 +166,27 @@ class HeaderFields(wiring.Component):
             payload_length=length,
         )
 
-    def _outer(self, m: Module) -> dict[int, Value]:
+    def _outer(self, m: Module) -> _Fields:
         length = Signal(16)
         m.d.comb += length.eq(self.datagram + wire.IPV6.bytes)
-        plane = Signal(3)
-        m.d.comb += plane.eq(self.plan.plane)
-        ev = wire.EV
-        uplink_bits = ev["uplink"].bits
-        uplink = self.plan.ev[ev.shift("uplink") : ev.shift("uplink") + uplink_bits]
-        places = self._network(_OUTER, length)
+        uplink_low = wire.EV.shift("uplink")
+        uplink = self.plan.ev[uplink_low : uplink_low + wire.EV["uplink"].bits]
 
-        def add(address: str, number: int, with_plane: Value, with_uplink: Value) -> None:
+        def usid(address: str, number: int, **fields: Value) -> dict[int, Value]:
             at = _OUTER + wire.IPV6.byte_offset(address) + wire.USID_BLOCK_BITS // 8
-            at += number * wire.USID_BITS // 8
-            places.update(
-                _header_bytes(
-                    wire.USID,
-                    at,
-                    plane=plane & with_plane.replicate(3),
-                    index=uplink & with_uplink.replicate(uplink_bits),
-                )
-            )
+            return _header_bytes(wire.USID, at + number * wire.USID_BITS // 8, **fields)
 
+        plane = self.plan.plane
+        always = self._network(_OUTER, length)
         for number in range(2):  # own T0, own host
-            add("source", number, Const(1), Const(0))
+            always |= usid("source", number, plane=plane)
+        fields = [(Const(1), always)]
         for number in range(wire.USID_PER_ADDRESS):
-            add("destination", number, self.options.plane_mask[number], self.options.uplink_mask[number])
-        return places
+            fields.append((self.options.plane_mask[number], usid("destination", number, plane=plane)))
+            fields.append((self.options.uplink_mask[number], usid("destination", number, index=uplink)))
+        return fields
 
-    def _inner(self, srv6: int) -> dict[int, Value]:
+    def _inner(self, srv6: int) -> _Fields:
         plan = self.plan
         at = HEADER_BYTES[srv6]
         bth = at - wire.BTH.bytes
@@ -208,14 +204,15 @@ class HeaderFields(wiring.Component):
             ts=plan.timestamped,
             psn=plan.psn,
         )
-        words = [
-            plan.body[records.BODY_BITS - 32 * n - 32 : records.BODY_BITS - 32 * n]
-            for n in range(records.BODY_BITS // 32)
-        ]
-        for number, word in enumerate(words):
+        fields = [(Const(1), places)]
+        for number in range(records.BODY_BITS // 32):
+            high = records.BODY_BITS - 32 * number
+            lanes = to_network_order(plan.body[high - 32 : high])
             # What a plan holds behind its last word belongs to the payload.
-            there = word & (plan.body_words > number).replicate(32)
-            lanes = to_network_order(there)
-            for byte in range(4):
-                places[at + 4 * number + byte] = lanes[8 * byte : 8 * byte + 8]
-        return places
+            fields.append(
+                (
+                    plan.body_words > number,
+                    {at + 4 * number + byte: lanes[8 * byte : 8 * byte + 8] for byte in range(4)},
+                )
+            )
+        return fields
