@@ -82,8 +82,8 @@ class FrameWords(wiring.Component):
         losing = Signal()
         room = Signal()
         m.d.comb += [
-            # One place is kept for the end of a frame that is cut.
-            room.eq(queue.level < BEAT_QUEUE_DEPTH - 1),
+            # One place is kept for the end of a frame that is cut; the queue's output register is another.
+            room.eq(queue.level < BEAT_QUEUE_DEPTH - 2),
             queue.w_data.eq(
                 Cat(
                     port.tdata,

@@ -65,7 +65,7 @@ class HeaderParser(wiring.Component):
     difference : signed 19
         Bytes received minus bytes that IPv6 announces.
     headers_there, trim_there, stamp_there : 1
-        The frame holds BTH, METH, TSETH; valid one cycle after the end.
+        The frame holds BTH, METH, TSETH; valid two cycles after the end.
 
     Source: protocol.md 1.2 to 1.14, profile.md 6.
     """
@@ -206,14 +206,16 @@ class HeaderParser(wiring.Component):
         for n in range(WORD_BYTES):
             with m.If(keep[n]):
                 m.d.comb += bytes_here.eq(n + 1)
+        reaches = [Signal(name=f"reaches{n}") for n in range(3)]
         with m.If(self.end):
-            m.d.sync += [
-                received.eq((self.count << 3) + bytes_here),
-                self.headers_there.eq(self._reaches(BODY_OFFSET)),
-                self.trim_there.eq(self._reaches(TRIMMED_BYTES)),
-                self.stamp_there.eq(self._reaches(_STAMPED_BYTES)),
-            ]
-        m.d.sync += self.difference.eq(received - payload_length - UDP_OFFSET)
+            m.d.sync += received.eq((self.count << 3) + bytes_here)
+            for reached, size in zip(reaches, (BODY_OFFSET, TRIMMED_BYTES, _STAMPED_BYTES), strict=True):
+                m.d.sync += reached.eq(self._reaches(size))
+        # One more cycle, beside the difference: the next frame may end in the very next word.
+        m.d.sync += [
+            self.difference.eq(received - payload_length - UDP_OFFSET),
+            Cat(self.headers_there, self.trim_there, self.stamp_there).eq(Cat(reaches)),
+        ]
         return m
 
     def _reaches(self, size: int) -> Value:

@@ -57,6 +57,8 @@ class Normaliser(wiring.Component):
         Normalised words before this one.
     first : 1
         First word of the frame.
+    short : 1
+        A frame that ends with this word is shorter than an Ethernet header.
     bad_ethertype, ipv4, not_mrc, bad_address : 1
         Findings about Ethernet and outer headers, up to the word before this one.
     trimmed : Trimmed
@@ -83,6 +85,7 @@ class Normaliser(wiring.Component):
                 "restart": Out(1),
                 "count": Out(COUNT_BITS),
                 "first": Out(1, init=1),
+                "short": Out(1),
                 "bad_ethertype": Out(1),
                 "ipv4": Out(1),
                 "not_mrc": Out(1),
@@ -107,7 +110,9 @@ class Normaliser(wiring.Component):
         in_routing = Signal()
         after_outer = Signal()  # this word holds the end of the outer destination
         undecided = Signal()  # the first IPv6 header
+        second = Signal()
         m.d.comb += [
+            self.short.eq(self.first | (second & ~keep[wire.ETHERNET.bytes - WORD_BYTES - 1])),
             self.here.eq(self.valid & ~outer & ~in_routing),
             self.incomplete.eq(outer | in_routing),
         ]
@@ -131,6 +136,7 @@ class Normaliser(wiring.Component):
         with m.If(self.valid):
             m.d.sync += [
                 self.first.eq(self.last),
+                second.eq(self.first & ~self.last),
                 self.position.eq(next_position),
                 after_outer.eq(0),
             ]

@@ -186,10 +186,9 @@ class PlaneReceive(wiring.Component):
         error = Signal()
         overflow = Signal()
         m.d.sync += ended.eq(Cat(end, ended[0]))
-        short = normaliser.first | ((normaliser.count == 1) & ~words.keep[5])
         with m.If(end):
             m.d.sync += [
-                error.eq(words.error | (short & ~normaliser.incomplete)),
+                error.eq(words.error | normaliser.short),
                 overflow.eq(words.overflow),
             ]
         early = Signal(_OUTCOME_BITS)
