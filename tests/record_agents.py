@@ -72,7 +72,9 @@ class Sink:
             cycle += 1
 
 
-async def _word(ctx: Any, bus: Any, *, write: int, index: int, word: int, last: bool, value: int) -> tuple[int, int]:
+async def _word(
+    ctx: Any, bus: Any, *, write: int, index: int, word: int, last: bool, value: int
+) -> tuple[int, int]:
     for signal, content in (
         (bus.write, write), (bus.index, index), (bus.word, word), (bus.last, last), (bus.write_data, value),
         (bus.valid, 1),
@@ -80,7 +82,9 @@ async def _word(ctx: Any, bus: Any, *, write: int, index: int, word: int, last: 
         ctx.set(signal, content)
     taken = False
     for _ in range(LIMIT):
-        _, _, ready, done, error, answer = await ctx.tick().sample(bus.ready, bus.done, bus.error, bus.read_data)
+        _, _, ready, done, error, answer = await ctx.tick().sample(
+            bus.ready, bus.done, bus.error, bus.read_data
+        )
         if ready and not taken:
             taken = True
             # What a command carries counts only while it is offered.

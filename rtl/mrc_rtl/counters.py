@@ -19,9 +19,9 @@ COUNTER_BITS = 32
 class CounterBank(wiring.Component):
     """Owner of the counters.
 
-    Events of all sources are taken in turns, one a cycle; each one is read, incremented and written back, with
-    the last result forwarded to an event of the same counter right behind it. A read by the host passes the
-    same way and adds nothing. After reset a sequence clears the memory before the first event is taken.
+    Events of all sources are taken in turns, one a cycle; each one is read, incremented and written back,
+    with the last result forwarded to an event of the same counter right behind it. A read by the host passes
+    the same way and adds nothing. After reset a sequence clears the memory before the first event is taken.
 
     Parameters
     ----------

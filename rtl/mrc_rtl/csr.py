@@ -86,7 +86,9 @@ class CsrBlock(wiring.Component):
 
     def _elements(self, register: Register) -> int:
         """How many elements of an array this engine has."""
-        return min(register.count, self.config.planes) if register.name.startswith("port_") else register.count
+        return (
+            min(register.count, self.config.planes) if register.name.startswith("port_") else register.count
+        )
 
     def _setting_fields(self, register: Register, index: int) -> list[tuple[Any, Any]]:
         """Pairs of (signal of the settings, RegisterField) of one setting register."""
@@ -106,7 +108,10 @@ class CsrBlock(wiring.Component):
         """Field of the settings → value after reset, as the register map says."""
         values: dict[str, Any] = {}
         for register in register_map():
-            if register.kind is RegisterKind.SETTING and register.name not in ("control", "port_administration"):
+            if register.kind is RegisterKind.SETTING and register.name not in (
+                "control",
+                "port_administration",
+            ):
                 for field in register.fields:
                     many = register.count > 1
                     values[field.name] = [field.reset] * self.config.planes if many else field.reset
@@ -133,15 +138,20 @@ class CsrBlock(wiring.Component):
             config.planes, init=described["port_administration"].reset & (1 << config.planes) - 1
         )
 
-        row_count = 1 << max(
-            register.address(register.count - 1, register.words - 1) // 4 for register in described
-        ).bit_length()
+        row_count = (
+            1
+            << max(
+                register.address(register.count - 1, register.words - 1) // 4 for register in described
+            ).bit_length()
+        )
         row_bits = (row_count - 1).bit_length()
         m.submodules.rows = rows = Memory(shape=32, depth=row_count, init=[])
         row_read, row_write = rows.read_port(), rows.write_port()
         m.submodules.commands = commands = TableCommands()
         for table in TableId:
-            wiring.connect(m, getattr(commands, table_port(table)), wiring.flipped(getattr(self, table_port(table))))
+            wiring.connect(
+                m, getattr(commands, table_port(table)), wiring.flipped(getattr(self, table_port(table)))
+            )
 
         # The access in progress.
         address = Signal(ADDRESS_BITS)
@@ -235,7 +245,9 @@ class CsrBlock(wiring.Component):
             events.w_data.eq(self.event.payload),
             events.w_en.eq(self.event.valid),
             self.event_waiting.eq(events.r_rdy),
-            self.counter.payload.index.eq(config.planes * records.PORT_COUNTERS + GlobalCounter.EVENTS_DROPPED),
+            self.counter.payload.index.eq(
+                config.planes * records.PORT_COUNTERS + GlobalCounter.EVENTS_DROPPED
+            ),
             self.counter.valid.eq(to_count != 0),
         ]
         with m.If(lost):

@@ -29,6 +29,7 @@ __all__ = [
     "RegisterKind",
     "RegisterMap",
     "config_hash",
+    "constant_value",
     "main",
     "markdown",
     "register_map",
@@ -368,7 +369,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path.write_text(markdown())
         return 0
     if not path.exists() or path.read_text() != markdown():
-        print(f"{path} must equal what registers.rdl describes, but differs: run python -m mrc_rtl.registers --write")
+        print(
+            f"{path} must equal what registers.rdl describes, but differs: "
+            "run python -m mrc_rtl.registers --write"
+        )
         return 1
     return 0
 

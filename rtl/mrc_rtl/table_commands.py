@@ -91,7 +91,10 @@ class TableCommands(wiring.Component):
         read_data = Array([bus.read_data for bus in buses])[table]
 
         high_row = Signal()
-        m.d.comb += [self.row.eq(Cat(high_row, word)), self.store_data.eq(Mux(high_row, answer[32:], answer[:32]))]
+        m.d.comb += [
+            self.row.eq(Cat(high_row, word)),
+            self.store_data.eq(Mux(high_row, answer[32:], answer[:32])),
+        ]
 
         def finish() -> None:
             """The owner has answered the word."""

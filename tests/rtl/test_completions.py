@@ -1,11 +1,11 @@
 """Completions in host memory, alone and behind the write arbiter.
 
 Sweep: data widths 64, 128 and 512 bits; rings of 1, 4 and 16 entries over several laps.
-Stimulus: random records to several queues, a host that polls by the phase bit and moves its consumer, a memory
-that hesitates and answers with and without errors; full rings and queues that do not exist; two managers
-that write bursts of random length at the same time.
-Checks: entries appear in order, exactly once, whole, with the right phase; nothing outside them is written; a
-full ring loses the completion, counts it and reports the QP; refused table writes change nothing; the
+Stimulus: random records to several queues, a host that polls by the phase bit and moves its consumer, a
+memory that hesitates and answers with and without errors; full rings and queues that do not exist; two
+managers that write bursts of random length at the same time.
+Checks: entries appear in order, exactly once, whole, with the right phase; nothing outside them is written;
+a full ring loses the completion, counts it and reports the QP; refused table writes change nothing; the
 arbiter keeps bursts together and in the order of their addresses and returns answers to their manager.
 Timing: a completion takes at most 4 cycles and its beats; every wait is bounded.
 """
@@ -14,13 +14,13 @@ import random
 from collections import deque
 
 import pytest
-from record_agents import LIMIT, Sink, read_entry, send, simulate, write_entry
 
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.records import PORT_COUNTERS, GlobalCounter
 from mrc_rtl.responder.completions import CQE_BYTES, Completions
 from mrc_rtl.responder.write_arbiter import WriteArbiter
 from mrc_rtl.tables import CQ_ENTRY, CQE, QpErrorReason
+from record_agents import LIMIT, Sink, read_entry, send, simulate, write_entry
 
 WIDTHS = pytest.mark.parametrize("width", [64, 128, 512])
 
@@ -65,7 +65,9 @@ class Memory:
                 if last:
                     addresses.popleft()
                     self.bursts.append(tuple(burst[:3]) + (tuple(burst[3]),))
-                    answers.append((cycle + rnd.randrange(1, 30), burst[2], 2 * (rnd.random() < self.error_rate)))
+                    answers.append(
+                        (cycle + rnd.randrange(1, 30), burst[2], 2 * (rnd.random() < self.error_rate))
+                    )
             if answer and bready:
                 answers.popleft()
                 self.answered.append(answer[1])

@@ -1,11 +1,12 @@
 """The register block on AXI4-Lite.
 
 Sweep: the small configuration and one with eight planes. Stimulus: every word of the address range read and
-written with random values, partial strobes, table commands against owners of random latency, doorbells
-with a slow taker, events beyond the queue's depth.
-Checks: each register behaves as its kind says, settings follow their registers and wide ones change at once,
-unknown addresses are refused and change nothing, entries move whole and in order, doorbells are neither lost
-nor doubled. Timing: a write of a setting takes at most 4 cycles plus one a word, every wait is bounded.
+written with random values, partial strobes, table commands against owners of random latency, doorbells with
+a slow taker, events beyond the queue's depth.
+Checks: each register behaves as its kind says, settings follow their registers and wide ones change at
+once, unknown addresses are refused and change nothing, entries move whole and in order, doorbells are
+neither lost nor doubled. Timing: a write of a setting takes at most 4 cycles plus one a word, every wait is
+bounded.
 """
 
 import random
@@ -33,12 +34,12 @@ class Master:
         self.ctx, self.bus, self.cycles = ctx, dut.control, 0
 
     async def _until(self, signal, *others):
-        for count in range(LIMIT):
+        for _ in range(LIMIT):
             _, _, done, *values = await self.ctx.tick().sample(signal, *others)
             self.cycles += 1
             if done:
                 return values
-        raise AssertionError(f"no answer within {count + 1} cycles")
+        raise AssertionError(f"no answer within {LIMIT} cycles")
 
     async def write(self, address, value, strobes=0xF):
         ctx, bus = self.ctx, self.bus
@@ -230,7 +231,9 @@ class Owner:
                 here = fast and ctx.get(bus.valid)
                 ctx.set(bus.done, here)
                 ctx.set(bus.error, index >= 8)
-                ctx.set(bus.read_data, self.entries.get(index, [0] * 16)[word] if here and not write else 0x5A)
+                ctx.set(
+                    bus.read_data, self.entries.get(index, [0] * 16)[word] if here and not write else 0x5A
+                )
                 _, _, valid, word, index, write, last, value = await ctx.tick().sample(
                     bus.valid, bus.word, bus.index, bus.write, bus.last, bus.write_data
                 )
@@ -276,9 +279,7 @@ def test_table_commands(delays):
 
     async def read_entry(master, table, index, count):
         await master.put("command", MAP["command"].pack(table=table, count=count, index=index))
-        return [
-            await master_word(master, number) for number in range(count)
-        ]
+        return [await master_word(master, number) for number in range(count)]
 
     async def master_word(master, number):
         _, low = await master.read(MAP["data"].address(2 * number))
@@ -360,7 +361,9 @@ def test_doorbells():
             port = getattr(dut, name)
             while True:
                 ctx.set(port.ready, random_.random() < 0.2)
-                _, _, valid, ready, payload = await ctx.tick().sample(port.valid, port.ready, port.payload.as_value())
+                _, _, valid, ready, payload = await ctx.tick().sample(
+                    port.valid, port.ready, port.payload.as_value()
+                )
                 if valid and ready:
                     got[name].append(payload)
 
@@ -392,7 +395,9 @@ def test_events():
         assert await master.get("event") == 0
         for burst in (5, EVENT_QUEUE_DEPTH + 7):
             for number in range(burst):
-                ctx.set(dut.event.payload, {"qp": number % 8, "reason": number % 16, "kind": EventKind.QP_ERROR})
+                ctx.set(
+                    dut.event.payload, {"qp": number % 8, "reason": number % 16, "kind": EventKind.QP_ERROR}
+                )
                 ctx.set(dut.event.valid, 1)
                 _, _, ready = await ctx.tick().sample(dut.event.ready)
                 assert ready

@@ -4,18 +4,18 @@ Sweep: two QPs interleaved; stash before advance and after it; full stash; queue
 Stimulus: messages whose stash records come in any order inside the stash, advances in steps of random size,
 doorbells and table commands in between, a QP started again, hostile RQMSNs.
 Checks: each message is delivered exactly once, in order, with its request, length, immediate and MSN, and
-never before the cumulative PSN has reached it; refusals give one NAK and one error and nothing more of
-that QP. Timing: stash, advance and one delivery take at most 8 cycles together; every wait is bounded.
+never before the cumulative PSN has reached it; refusals give one NAK and one error and nothing more of that
+QP. Timing: stash, advance and one delivery take at most 8 cycles together; every wait is bounded.
 """
 
 import random
 
 import pytest
-from record_agents import Sink, read_entry, send, simulate, write_entry
 
 from mrc_rtl.config import NicConfig
 from mrc_rtl.responder.immediates import Immediates
 from mrc_rtl.tables import QpErrorReason, WorkRequestOpcode
+from record_agents import Sink, read_entry, send, simulate, write_entry
 
 CONFIG = NicConfig.small()
 DEPTH = CONFIG.receive_queue_depth
@@ -89,11 +89,13 @@ def test_messages_of_two_qps(stall):
                 s["wr"].append(rnd.getrandbits(64))
                 await receiver.post(ctx, qp, s["wr"][-1])
             # What may be stashed now: the window of the stash, in any order.
-            room = [n for n in range(s["delivered"], min(messages, s["delivered"] + 32)) if n not in s["stashed"]]
+            room = [
+                n for n in range(s["delivered"], min(messages, s["delivered"] + 32)) if n not in s["stashed"]
+            ]
             for number in rnd.sample(room, min(len(room), rnd.randrange(4))):
                 await send(ctx, receiver.dut.stash, **mine[number])
                 s["stashed"].add(number)
-            # The cumulative PSN moves to a message that has a request; its stash record may still be on the way.
+            # The cumulative PSN moves to a message that has a request; its stash record may come later.
             reach = min(messages, len(s["wr"]), s["delivered"] + 32) - 1
             if reach > s["cumulative"]:
                 s["cumulative"] = rnd.randrange(s["cumulative"] + 1, reach + 1)

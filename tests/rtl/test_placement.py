@@ -1,13 +1,14 @@
 """Payload from packet buffers to host memory.
 
-Sweep: data widths 64, 128 and 512 bits; every lane of the destination against lengths around every multiple of
-the width; packets that touch block and 4 KiB boundaries; lengths 0 and MTU; drops in between.
+Sweep: data widths 64, 128 and 512 bits; every lane of the destination against lengths around every multiple
+of the width; packets that touch block and 4 KiB boundaries; lengths 0 and MTU; drops in between.
 Stimulus: buffers of all planes whose beats turn to garbage when they are released; a memory with random
 acceptance and latency that answers in any order, with and without errors.
-Checks: every burst is aligned, full width, at most 256 beats and inside its 4 KiB; each strobed byte belongs to
-the packet that its identifier stands for and is written once; a packet is placed after its last answer, with
-its fields and its error; releases come in order and never before the beat is read; several packets are
-outstanding. Timing: back to back at most one cycle more than its beats per packet; every wait is bounded.
+Checks: every burst is aligned, full width, at most 256 beats and inside its 4 KiB; each strobed byte
+belongs to the packet that its identifier stands for and is written once; a packet is placed after its last
+answer, with its fields and its error; releases come in order and never before the beat is read; several
+packets are outstanding. Timing: back to back at most one cycle more than its beats per packet; every wait
+is bounded.
 """
 
 import random
@@ -33,7 +34,13 @@ class Bench:
     def __init__(self, config, packets, *, seed=1, stall=0.3, latency=(1, 40), errors=0.0, taker=0.8):
         self.config, self.dut = config, Placement(config)
         self.random = random.Random(seed)
-        self.packets, self.stall, self.latency, self.error_rate, self.taker = packets, stall, latency, errors, taker
+        self.packets, self.stall, self.latency, self.error_rate, self.taker = (
+            packets,
+            stall,
+            latency,
+            errors,
+            taker,
+        )
         self.width = config.data_bytes
         self.rows = config.receive_buffer_bytes // self.width
         self.buffer = [[None] * self.rows for _ in range(PLANES)]
@@ -149,7 +156,9 @@ class Bench:
         assert self.tail == self.head
         assert not self.answers and not self.addresses
         for plane in range(PLANES):
-            beats = [-(-p["length"] // self.width) for p in self.packets if p["plane"] == plane and p["length"]]
+            beats = [
+                -(-p["length"] // self.width) for p in self.packets if p["plane"] == plane and p["length"]
+            ]
             assert self.released[plane] == beats
         assert self.counted == sum(fields["error"] for fields in self.placed)
 
@@ -160,7 +169,9 @@ class Bench:
         assert now["awburst"] == 1 and 1 << now["awsize"] == self.width
         # Packets start in the order of their commands: the next bytes to write belong to the first one
         # whose range is not covered by bursts yet.
-        packet = next(p for p in self.pending if p.get("covered", p["bus_address"]) < p["bus_address"] + p["length"])
+        packet = next(
+            p for p in self.pending if p.get("covered", p["bus_address"]) < p["bus_address"] + p["length"]
+        )
         covered = packet.get("covered", packet["bus_address"])
         assert address == covered // self.width * self.width
         packet["covered"] = min(address + beats * self.width, packet["bus_address"] + packet["length"])
@@ -249,7 +260,9 @@ def test_boundaries_drops_and_errors(width):
     config, rnd = config_of(width, mtu=4096), random.Random(width)
     packets = []
     for psn in range(60):
-        length = rnd.choice([0, 1, rnd.randrange(1, 200), rnd.randrange(1, 200), rnd.randrange(1, 4097), 4096])
+        length = rnd.choice(
+            [0, 1, rnd.randrange(1, 200), rnd.randrange(1, 200), rnd.randrange(1, 4097), 4096]
+        )
         if psn > 12:
             length = min(length, 300)
         near = rnd.choice([2048, 4096]) - rnd.randrange(0, 2 * length + 2)
@@ -260,7 +273,9 @@ def test_boundaries_drops_and_errors(width):
         )  # fmt: skip
     bench = Bench(config, packets, errors=0.1, latency=(1, 120)).run(40_000)
     assert 0 < bench.counted < len(bench.placed)
-    assert any(a != b for a, b in zip(bench.placed, sorted(bench.placed, key=lambda f: f["psn"]), strict=True))
+    assert any(
+        a != b for a, b in zip(bench.placed, sorted(bench.placed, key=lambda f: f["psn"]), strict=True)
+    )
 
 
 @WIDTHS
@@ -270,7 +285,8 @@ def test_rate(width, beats):
     count = 40
     length = min(config.mtu, beats * width // 8)
     packets = [
-        make_packet(rnd, config, psn, length=length, address=0x4000 + psn * config.mtu) for psn in range(count)
+        make_packet(rnd, config, psn, length=length, address=0x4000 + psn * config.mtu)
+        for psn in range(count)
     ]
     bench = Bench(config, packets, stall=0, latency=(3, 3), taker=1.0).run(5_000)
     data_beats = length * 8 // width

@@ -1,8 +1,8 @@
 """The register map as plain objects, and the page made from it.
 
 Sweep: every register and field. Stimulus: packing and unpacking, wrong names, values and indices.
-Checks: no two words share an address, capabilities are the parameters of NicConfig, settings are the fields of
-the gateware's settings, docs/registers.md is current. Timing: none.
+Checks: no two words share an address, capabilities are the parameters of NicConfig, settings are the fields
+of the gateware's settings, docs/registers.md is current. Timing: none.
 """
 
 import subprocess
@@ -79,7 +79,9 @@ def test_pack_and_unpack():
     assert MAP["dscp_sent"].pack(dscp_control=0) == 0x000A0804
     with pytest.raises(ValueError, match=r"command.count must be between 0 and 0x1f, got 0x20"):
         command.pack(count=32)
-    with pytest.raises(KeyError, match="register command has fields table, write, count, index; got 'colour'"):
+    with pytest.raises(
+        KeyError, match="register command has fields table, write, count, index; got 'colour'"
+    ):
         command.pack(colour=1)
 
 

@@ -1,23 +1,23 @@
 """When packets are answered, and by what.
 
 Sweep: 1, 2, 3 and 8 planes; thresholds from below one packet to 64 KiB; every kind of trigger.
-Stimulus: random reports of several QPs against a model of the rules, planes that stop coming, a control stream
-that does not move, a tracker that answers after a random time with random states.
-Checks: exactly the triggers of the model; echoes cover all planes in use; plain triggers give way to others in a
-crowded queue and every loss is counted; each field of SACK, NACK, transport ACK and NAK; the tracker never
-waits. Timing: at most 16 cycles for a SACK with a tracker that takes 8; every wait is bounded.
+Stimulus: random reports of several QPs against a model of the rules, planes that stop coming, a control
+stream that does not move, a tracker that answers after a random time with random states.
+Checks: exactly the triggers of the model; echoes cover all planes in use; plain triggers give way to others
+in a crowded queue and every loss is counted; each field of SACK, NACK, transport ACK and NAK; the tracker
+never waits. Timing: at most 16 cycles for a SACK with a tracker that takes 8; every wait is bounded.
 """
 
 import random
 
 import pytest
-from record_agents import LIMIT, Sink, send, simulate
 
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.records import BODY_BITS, PORT_COUNTERS, GlobalCounter
 from mrc_rtl.responder.sack import SackGenerator
 from mrc_rtl.responder.sack_triggers import PLAIN_LIMIT, TRIGGER_QUEUE_DEPTH, SackTriggers
+from record_agents import LIMIT, Sink, send, simulate
 
 MASK = (1 << 24) - 1
 
@@ -76,6 +76,7 @@ def test_triggers_follow_the_rules(planes):
     dut = SackTriggers(config)
     triggers, counters = Sink(dut.trigger), Sink(dut.counter)
     rnd = random.Random(planes)
+    copied = ("qp", "psn", "plane", "ev", "timestamped", "marked", "retransmission")
     expected = []
 
     async def bench(ctx):
@@ -102,7 +103,7 @@ def test_triggers_follow_the_rules(planes):
                 if ack is not None:
                     expected.append(
                         {
-                            **{n: fields[n] for n in ("qp", "psn", "plane", "ev", "timestamped", "marked", "retransmission")},
+                            **{name: fields[name] for name in copied},
                             "age": (fields["timestamp"] - fields["received_at"]) & 0xFFFF,
                             "sack": 1, "ack": int(ack), "nak": 0,
                         }
@@ -175,7 +176,9 @@ def test_a_crowded_queue():
             await ctx.tick()
         overflow = taken + TRIGGER_QUEUE_DEPTH + 1 - len(counters.records) + lost
         assert TRIGGER_QUEUE_DEPTH <= overflow <= TRIGGER_QUEUE_DEPTH + 1
-        assert {r["index"] for r in counters.records} == {2 * PORT_COUNTERS + GlobalCounter.SACK_TRIGGERS_DROPPED}
+        assert {r["index"] for r in counters.records} == {
+            2 * PORT_COUNTERS + GlobalCounter.SACK_TRIGGERS_DROPPED
+        }
         assert not ctx.get(dut.idle)
         ctx.set(dut.trigger.ready, 1)
         strong = 0
@@ -215,7 +218,7 @@ class Tracker:
             _, _, taken = await ctx.tick().sample(dut.snapshot_answer.ready)
             assert taken, "the tracker must not wait"
             ctx.set(dut.snapshot_answer.valid, 0)
-            ctx.set(dut.snapshot_answer.payload, {name: 0 for name in self.states[qp]})
+            ctx.set(dut.snapshot_answer.payload, dict.fromkeys(self.states[qp], 0))
 
 
 def states_of(config, rnd):

@@ -181,9 +181,7 @@ class Completions(wiring.Component):
         beat_now = write.wvalid & write.wready
         finished = Signal()
         m.d.comb += finished.eq(
-            writing
-            & (address_sent | address_now)
-            & ((beat == beats) | (beat_now & (beat == beats - 1)))
+            writing & (address_sent | address_now) & ((beat == beats) | (beat_now & (beat == beats - 1)))
         )
         with m.If(address_now):
             m.d.sync += address_sent.eq(1)
@@ -194,7 +192,7 @@ class Completions(wiring.Component):
         with m.Elif(~finished & write.bvalid):
             m.d.sync += outstanding.eq(outstanding - 1)
 
-        # Counters wait here for their turn; a full one holds the machine (the bank takes each in bounded time).
+        # Counters wait here for their turn; many of them hold the machine (the bank takes each in time).
         count_now = {counter: Signal(name=f"count_{counter.name.lower()}") for counter in _COUNTED}
         waiting = {counter: Signal(5, name=f"waiting_{counter.name.lower()}") for counter in _COUNTED}
         m.d.comb += count_now[GlobalCounter.WRITE_ERRORS].eq(write.bvalid & write.bresp[1])

@@ -211,7 +211,11 @@ class Immediates(wiring.Component):
                         m.d.comb += chosen_qp.eq(advance.qp)
                         m.next = "ADVANCE"
             with m.State("TABLE"):
-                m.d.comb += [table.done.eq(1), table.error.eq(bad_index), table.read_data.eq(request_read.data)]
+                m.d.comb += [
+                    table.done.eq(1),
+                    table.error.eq(bad_index),
+                    table.read_data.eq(request_read.data),
+                ]
                 m.next = "IDLE"
             with m.State("RING"):
                 level = Signal(slot_bits + 1)
@@ -279,9 +283,7 @@ class Immediates(wiring.Component):
                 m.d.comb += [content_read.en.eq(1), request_read.en.eq(1)]
                 m.d.sync += [failing_psn.eq(mark.psn), failing_plane.eq(mark.plane)]
                 complete = (
-                    mark.valid
-                    & (mark.lap == now.next[row_bits:])
-                    & ~(now.cumulative - mark.psn)[_PSN - 1]
+                    mark.valid & (mark.lap == now.next[row_bits:]) & ~(now.cumulative - mark.psn)[_PSN - 1]
                 )
                 with m.If(~complete):
                     m.d.comb += context_write.en.eq(1)

@@ -156,13 +156,13 @@ class Placement(wiring.Component):
         place_in_block = Signal(block_bits)
         offset_now = Signal(lane_bits)
         end_now = Signal(lane_bits)
-        credits = Signal(range(WRITE_QUEUE_DEPTH + 1), init=WRITE_QUEUE_DEPTH)
+        credit = Signal(range(WRITE_QUEUE_DEPTH + 1), init=WRITE_QUEUE_DEPTH)
         issue = Signal()
         last = Signal()
         release_room = Signal()
         m.d.comb += [
             last.eq(beats_left == 1),
-            issue.eq(reading & (credits != 0) & (~last | release_room)),
+            issue.eq(reading & (credit != 0) & (~last | release_room)),
         ]
         for address in self.read_address:
             m.d.comb += address.eq(row)
@@ -318,9 +318,7 @@ class Placement(wiring.Component):
         ]
         for source, target in zip(self.read_data, lanes.data, strict=True):
             m.d.comb += target.eq(source)
-        beat_shape = data.StructLayout(
-            {"data": config.data_width, "strobes": config.data_bytes, "last": 1}
-        )
+        beat_shape = data.StructLayout({"data": config.data_width, "strobes": config.data_bytes, "last": 1})
         m.submodules.beats = beats = SyncFIFOBuffered(width=beat_shape.size, depth=WRITE_QUEUE_DEPTH)
         oldest = Signal(beat_shape)
         m.d.comb += [
@@ -335,9 +333,9 @@ class Placement(wiring.Component):
         ]
         written = beats.r_rdy & self.write.wready
         with m.If(issue & ~written):
-            m.d.sync += credits.eq(credits - 1)
+            m.d.sync += credit.eq(credit - 1)
         with m.Elif(~issue & written):
-            m.d.sync += credits.eq(credits + 1)
+            m.d.sync += credit.eq(credit + 1)
 
         m.d.comb += self.idle.eq(
             ~queue.r_rdy

@@ -84,7 +84,10 @@ class LaneAligner(wiring.Component):
             for lane in range(lanes):
                 below = lane < self.offset
                 inside = (self.end == 0) | (lane < self.end)
-                m.d.sync += [low[lane].eq(below), strobes[lane].eq(~(self.first & below) & (~self.last | inside))]
+                m.d.sync += [
+                    low[lane].eq(below),
+                    strobes[lane].eq(~(self.first & below) & (~self.last | inside)),
+                ]
 
         # Rotation, some levels a stage.
         for base in range(0, self.lane_bits, _LEVELS):

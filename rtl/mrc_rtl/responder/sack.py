@@ -220,7 +220,5 @@ class SackGenerator(wiring.Component):
                     m.d.comb += [load.eq(1), triggers.trigger.ready.eq(1)]
                     m.next = "IDLE"
 
-        m.d.comb += self.idle.eq(
-            ~busy & triggers.idle & counters.idle & ~control.valid & ~counting
-        )
+        m.d.comb += self.idle.eq(~busy & triggers.idle & counters.idle & ~control.valid & ~counting)
         return m

@@ -1,6 +1,6 @@
 """Decides which received packets are answered by a SACK, and by a transport ACK with it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
@@ -25,7 +25,7 @@ _COUNT_BITS = 19
 
 
 def trigger_record(config: NicConfig) -> data.StructLayout:
-    """An answer that is due. ``code`` counts for NACKs and NAKs, of which neither is a ``sack`` nor an ``ack``.
+    """An answer that is due. ``code`` counts for NACKs and NAKs, which are neither a ``sack`` nor an ``ack``.
 
     ``age`` is the packet's timestamp less the time it came in: adding the time of the answer makes the
     reflected timestamp with the service time in it.
@@ -62,8 +62,8 @@ class SackTriggers(wiring.Component):
     A transport ACK goes with the SACK when the cumulative PSN has moved over the end of a message since the
     last one, when the packet asked for an answer, and for duplicates below the expected PSN.
 
-    The queue takes plain triggers up to :data:`PLAIN_LIMIT`; one that is refused leaves the count, so that the
-    next packet tries again. The others are refused only when it is full. Refused triggers are counted.
+    The queue takes plain triggers up to :data:`PLAIN_LIMIT`; one that is refused leaves the count, so that
+    the next packet tries again. The others are refused only when it is full. Refused triggers are counted.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ class SackTriggers(wiring.Component):
                 ]
                 m.next = "IDLE"
 
-        # Counted one by one; more than the register holds are lost with the bank's consent only.
+        # The bank takes one in a bounded number of cycles, so the register does not fill up.
         to_count = Signal(8)
         counted = self.counter.valid & self.counter.ready
         m.d.comb += [
