@@ -30,6 +30,7 @@ class MailboxEngine(wiring.Component):
             "quiescent": Out(1),
             "next_deadline": Out(32),
             "deadline_valid": Out(1),
+            "event_waiting": Out(1),
             "control": In(AxiLiteSignature(16)),
             "memory_read": Out(Axi4ReadSignature(64, config.address_width, 4)),
             "memory_write": Out(Axi4WriteSignature(64, config.address_width, 4)),
@@ -44,7 +45,13 @@ class MailboxEngine(wiring.Component):
         m = Module()
         m.submodules.csr = csr = CsrBlock(self.config)
         wiring.connect(m, wiring.flipped(self.control), csr.control)
-        m.d.comb += [csr.link_up.eq(self.link_up), csr.consumer.ready.eq(1), csr.receive_doorbell.ready.eq(1)]
+        m.d.comb += [
+            csr.link_up.eq(self.link_up),
+            csr.consumer.ready.eq(1),
+            csr.receive_doorbell.ready.eq(1),
+            self.event_waiting.eq(csr.event_waiting),
+        ]
+        m.d.comb += self.event_waiting.eq(csr.event_waiting)
         second = {
             table: self._table(m, table, getattr(csr, f"table_{table.name.lower()}")) for table in TableId
         }

@@ -31,6 +31,7 @@ class StandIn(wiring.Component):
             "quiescent": Out(1),
             "next_deadline": Out(32),
             "deadline_valid": Out(1),
+            "event_waiting": Out(1),
             "control": In(AxiLiteSignature(16)),
             "memory_read": Out(Axi4ReadSignature(width, config.address_width, 4)),
             "memory_write": Out(Axi4WriteSignature(width, config.address_width, 4)),

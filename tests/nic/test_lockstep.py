@@ -201,8 +201,8 @@ def test_the_limit_ends_a_run_that_does_nothing(mailbox):
     runner = Lockstep(hosts, Ring())
     result = runner.run(1000 * MICROSECOND)
     assert not result.finished and result.end_ps == result.start_ps + 1000 * MICROSECOND
-    # 50 reads of the event queue, and nothing else, are clocked.
-    assert result.windows < 200 and hosts[0].nic.statistics.cycles_clocked < 10_000
+    # Nothing but the set-up is clocked.
+    assert result.windows < 10 and hosts[0].nic.statistics.cycles_clocked < 5_000
     assert [host.nic.time_ps for host in hosts] == [result.end_ps] * HOSTS
 
 

@@ -26,12 +26,10 @@ from typing import Protocol
 from mrc_host.experiment.application import COMPLETION, EVENT, Host
 from mrc_host.fabric.model import Arrival
 from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord, Watch
-from mrc_host.nic.driver import EVENT_TAG
 
 __all__ = ["FabricLike", "Lockstep", "LockstepResult", "Observer"]
 
 START_GRID_PS = 1_000_000
-EVENT_POLL_PS = 20_000_000
 
 
 class FabricLike(Protocol):
@@ -111,8 +109,6 @@ class Lockstep:
         Length of a window, by default the longest that is allowed.
     workers : int
         Threads that run NICs.
-    event_poll_ps : int
-        Interval at which software reads the event queue of its device.
     drain_ps : int, optional
         How long the run goes on after the last application was done, at least the longest window.
     observer : Observer, optional
@@ -131,7 +127,6 @@ class Lockstep:
         *,
         window_ps: int | None = None,
         workers: int = 1,
-        event_poll_ps: int = EVENT_POLL_PS,
         drain_ps: int = 0,
         observer: Observer | None = None,
     ) -> None:
@@ -147,7 +142,6 @@ class Lockstep:
         self._hosts = list(hosts)
         self._fabric = fabric
         self._workers = min(workers, len(self._hosts))
-        self._event_poll_ps = event_poll_ps
         self._drain_ps = max(drain_ps, longest)
         self._observer = observer or Observer()
         self._windows = 0
@@ -169,7 +163,7 @@ class Lockstep:
         self._fabric.advance(start)
         self._take(self._run_nics(None, start))
         for host in self._hosts:
-            host.schedule(start, partial(self._start, host))
+            host.schedule(start, partial(host.application.start, host=host))
         self._act(start + 1)
         pool = ThreadPoolExecutor(self._workers) if self._workers > 1 else None
         try:
@@ -204,10 +198,6 @@ class Lockstep:
             jumped_ps=self._jumped_ps,
             wall_seconds=time.perf_counter() - started,
         )
-
-    def _start(self, host: Host, time_ps: int) -> None:
-        host.application.start(time_ps, host)
-        host.context.driver.request_event()
 
     def _stop(self, limit_ps: int) -> int:
         if self._done_ps is None:
@@ -250,25 +240,23 @@ class Lockstep:
                 if count:
                     call = partial(host.take_completions, number=watch.tag, count=count)
                     host.enter(watch.time_ps, COMPLETION, call)
+            for time_ps in output.interrupts:
+                host.enter(time_ps, EVENT, partial(self._read_event, host))
             for read in output.reads:
                 host.enter(read.time_ps, EVENT, partial(self._take_read, host, read))
         frames.sort(key=lambda frame: frame[:3])
         for time_ps, port, _, data in frames:
             self._fabric.transmit(port, time_ps, data)
 
+    def _read_event(self, host: Host, time_ps: int) -> None:
+        host.context.driver.request_event()
+
     def _take_read(self, host: Host, read: RegisterRead, time_ps: int) -> None:
         events = host.context.take_reads([read])
         host.take_events(time_ps, events)
-        if read.tag != EVENT_TAG:
-            return
-        # Read on while there are events, else at the next interval.
+        # Until the queue is empty; then the next event interrupts again.
         if events:
             host.context.driver.request_event()
-        else:
-            with host.context.driver.at(
-                (time_ps // self._event_poll_ps + 1) * self._event_poll_ps + host.latency_ps
-            ):
-                host.context.driver.request_event()
 
     def _act(self, until_ps: int) -> None:
         """Make all calls on the agendas before a time, in order of (time, host)."""

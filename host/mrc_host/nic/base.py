@@ -99,12 +99,16 @@ class TraceRecord(NamedTuple):
 
 @dataclass
 class Outputs:
-    """What a NIC did in a window, each list in order of time (frames: time, port, sequence)."""
+    """What a NIC did in a window, each list in order of time (frames: time, port, sequence).
+
+    ``interrupts`` holds the times at which the event queue got something to read after it had been empty.
+    """
 
     frames: list[Frame] = field(default_factory=list)
     watches: list[Watch] = field(default_factory=list)
     reads: list[RegisterRead] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
+    interrupts: list[int] = field(default_factory=list)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from mrc_host.nic.base import Nic, RegisterError, RegisterRead
 from mrc_rtl.registers import Register, config_hash, register_map
 from mrc_rtl.tables import TABLES, TableId
 
-__all__ = ["EVENT_TAG", "Driver"]
+__all__ = ["Driver"]
 
 WORD_MASK = 0xFFFFFFFF
 MAGIC = 0x4D524331

@@ -68,7 +68,9 @@ class View(ctypes.Structure):
 class OutputViews(ctypes.Structure):
     """``Outputs`` of the shim."""
 
-    _fields_ = [(name, View) for name in ("frames", "frame_bytes", "watches", "accesses", "traces")]
+    _fields_ = [
+        (name, View) for name in ("frames", "frame_bytes", "watches", "accesses", "traces", "interrupts")
+    ]
 
 
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {

@@ -28,6 +28,7 @@ SINGLE_PORTS: dict[str, str] = {
     "NEXT_DEADLINE": "next_deadline",
     "DEADLINE_VALID": "deadline_valid",
     "LINK_UP": "link_up",
+    "EVENT_WAITING": "event_waiting",
     **{
         f"CONTROL_{member.upper()}": f"control__{member}"
         for member in (

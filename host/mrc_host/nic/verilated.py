@@ -41,6 +41,7 @@ _FRAME = struct.Struct("<qqiiq")
 _WATCH = struct.Struct("<qqqq")
 _ACCESS = struct.Struct("<qqIIii")
 _TRACE = struct.Struct("<q24s")
+_TIME = struct.Struct("<q")
 
 
 class VerilatedNic(Nic):
@@ -137,7 +138,7 @@ class VerilatedNic(Nic):
     def next_activity_ps(self) -> int:
         """Time before which nothing happens unless something is put in; ``time_ps`` while it is busy."""
         held = self._held
-        if held.frames or held.watches or held.reads or held.trace:
+        if held.frames or held.watches or held.reads or held.trace or held.interrupts:
             return self._time_ps
         return min(NEVER, int(self._library.mrc_next_activity(self._handle)))
 
@@ -335,6 +336,8 @@ class VerilatedNic(Nic):
                 self._decode_trace(when, payload)
                 for when, payload in _TRACE.iter_unpack(_view(views.traces, _TRACE))
             ]
+        if views.interrupts.count:
+            held.interrupts += [record[0] for record in _TIME.iter_unpack(_view(views.interrupts, _TIME))]
         self._library.mrc_clear_outputs(self._handle)
 
     def _take_access(self, when: int, tag: int, address: int, value: int, kind: int, response: int) -> None:

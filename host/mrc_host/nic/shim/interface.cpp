@@ -17,6 +17,7 @@ struct Outputs {
     View watches;
     View accesses;
     View traces;
+    View interrupts;
 };
 
 #pragma GCC visibility push(default)
@@ -45,7 +46,7 @@ void mrc_clear_memory_errors(Nic* nic) { nic->memory.clear_errors(); }
 void mrc_outputs(const Nic* nic, Outputs* outputs) {
     const auto view = [](const auto& list) { return View{list.data(), static_cast<int64_t>(list.size())}; };
     *outputs = {view(nic->frames), view(nic->frame_bytes), view(nic->watches), view(nic->accesses),
-                view(nic->traces)};
+                view(nic->traces), view(nic->interrupts)};
 }
 void mrc_clear_outputs(Nic* nic) {
     nic->frames.clear();
@@ -53,6 +54,7 @@ void mrc_clear_outputs(Nic* nic) {
     nic->watches.clear();
     nic->accesses.clear();
     nic->traces.clear();
+    nic->interrupts.clear();
 }
 void mrc_counters(const Nic* nic, shim::Counters* counters) { *counters = nic->counters(); }
 

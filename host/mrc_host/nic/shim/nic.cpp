@@ -64,6 +64,8 @@ void Nic::clock_cycle() {
     for (Mac& port : mac) port.sample(cycle_, time);
     registers.sample(time, accesses);
     memory.sample(cycle_, time, watches);
+    if (m.PIN_EVENT_WAITING && !event_waiting_) interrupts.push_back(time);
+    event_waiting_ = m.PIN_EVENT_WAITING;
     if constexpr (pins::TRACE_BYTES > 0) {
         if (pins::trace_valid(m)) {
             TraceRecord& record = traces.emplace_back();

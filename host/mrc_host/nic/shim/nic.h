@@ -68,6 +68,7 @@ class Nic {
     std::vector<WatchRecord> watches;
     std::vector<AccessRecord> accesses;
     std::vector<TraceRecord> traces;
+    std::vector<int64_t> interrupts;  // times at which the event queue ceased to be empty
 
   private:
     struct Link {
@@ -96,6 +97,7 @@ class Nic {
     int64_t quiet_cycles_ = 0;
     int64_t clocked_ = 0;
     int64_t skipped_ = 0;
+    bool event_waiting_ = false;
     Stimulus* stimulus_ = nullptr;
 };
 
