@@ -245,9 +245,9 @@ class Bind(wiring.Component):
         ]
 
         def next_packet() -> None:
-            """This data packet cannot go now: try the one behind it."""
-            m.d.sync += scan.eq(Mux(scan_end, 0, scan + 1))
-            with m.If(scan_end):
+            """This data packet cannot go now: try the one behind it, unless nobody has room for any."""
+            m.d.sync += scan.eq(Mux(scan_end | ~room.any(), 0, scan + 1))
+            with m.If(scan_end | ~room.any()):
                 m.d.sync += in_row.eq(0)
             m.next = "SELECT"
 

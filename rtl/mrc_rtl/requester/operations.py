@@ -245,13 +245,15 @@ def _complete(s: "Sequencer") -> None:
     m, context, queue, progress = s.m, s.context, s.context.queue, s.context.progress
     order = s.order.payload
     opened = queue.open != s.completed_count
+    error = Signal()
     flush = Signal()
     covered = Signal()
     failing = Signal()
     m.d.comb += [
-        flush.eq((context.settings.state == QpState.ERROR) & (queue.posted != s.completed_count)),
+        error.eq(context.settings.state == QpState.ERROR),
         # ack_next is behind the last PSN of the request.
-        covered.eq(s.rts & opened & ~(context.progress.ack_next - s.last_psn - 1)[23]),
+        covered.eq((s.rts | error) & opened & ~(progress.ack_next - s.last_psn - 1)[23]),
+        flush.eq(error & (queue.posted != s.completed_count) & ~covered),
         failing.eq(progress.failed & (progress.failed_slot == s.completed_slot)),
         order.qp.eq(s.qp),
         order.slot.eq(s.completed_slot),

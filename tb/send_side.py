@@ -1,0 +1,514 @@
+"""The sending half of an engine (requester and bind) as one component, and what surrounds it in a bench.
+
+Around it stand, as Python models stepped once a clock: the memory regions, payload fetch, the planes with a
+time per frame, and a peer that keeps the receiver's bitmap and answers with SACK, NACK and transport ACK.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from cocotb.triggers import RisingEdge
+
+from mrc_rtl import records, tables, wire
+from mrc_rtl.config import NicConfig
+from mrc_rtl.paths.bind import Bind
+from mrc_rtl.requester.records import doorbell_record, fetch_command, ready_slot
+from mrc_rtl.requester.requester import Requester
+from mrc_rtl.stream import TableBus
+
+__all__ = ["Peer", "SendSide", "SendSideBench", "pack", "unpack"]
+
+PSN = wire.PSN_MASK
+
+
+class SendSide(wiring.Component):
+    """Requester and bind, wired as in the engine."""
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "qp_send": In(TableBus()),
+                "send_request": In(TableBus()),
+                "ev_set": In(TableBus()),
+                "ev_value": In(TableBus()),
+                "doorbell": In(stream.Signature(doorbell_record(config))),
+                "region": Out(stream.Signature(records.region_request(config))),
+                "region_answer": In(stream.Signature(records.region_answer(config))),
+                "fetch": Out(stream.Signature(fetch_command(config))),
+                "ready": In(stream.Signature(ready_slot(config))),
+                "control": In(stream.Signature(records.control_request(config))),
+                "plan": Out(stream.Signature(records.transmit_plan(config))),
+                "feedback": In(stream.Signature(records.feedback_record(config))),
+                "completion": Out(stream.Signature(records.completion_record(config))),
+                "error_in": In(stream.Signature(records.qp_error(config))),
+                "error_out": Out(stream.Signature(records.qp_error(config))),
+                "counter": Out(stream.Signature(records.counter_event(config))),
+                "settings": In(records.settings(config)),
+                "room": In(config.planes),
+                "port_up": In(config.planes),
+                "now": In(48),
+                "next_deadline": Out(32),
+                "deadline_valid": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.requester = requester = Requester(self.config)
+        m.submodules.bind = bind = Bind(self.config)
+        for block, names in (
+            (requester, ("qp_send", "send_request", "doorbell", "region_answer", "feedback", "error_in")),
+            (bind, ("ev_set", "ev_value", "ready", "control")),
+        ):
+            for name in names:
+                wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(block, name))
+        for block, names in (
+            (requester, ("region", "fetch", "completion", "error_out", "counter")),
+            (bind, ("plan",)),
+        ):
+            for name in names:
+                wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
+        wiring.connect(m, bind.sent, requester.sent)
+        m.d.comb += [
+            requester.state_qp.eq(bind.state_qp),
+            bind.state_sending.eq(requester.state_sending),
+            bind.state_profile.eq(requester.state_profile),
+            requester.settings.eq(self.settings),
+            bind.settings.eq(self.settings),
+            requester.now.eq(self.now),
+            bind.now.eq(self.now),
+            bind.room.eq(self.room),
+            bind.port_up.eq(self.port_up),
+            self.next_deadline.eq(requester.next_deadline),
+            self.deadline_valid.eq(requester.deadline_valid),
+            self.idle.eq(requester.idle & bind.idle),
+        ]
+        return m
+
+
+def pack(layout: data.StructLayout, **values: Any) -> int:
+    """Integer of a record; fields not named are 0, a nested record is a dict."""
+    result = 0
+    for name, value in values.items():
+        field = layout[name]
+        if isinstance(value, dict):
+            value = pack(field.shape, **value)
+        assert 0 <= value < 1 << field.width, f"{name} must fit {field.width} bits, got {value:#x}"
+        result |= value << field.offset
+    return result
+
+
+def unpack(layout: data.StructLayout, integer: int) -> dict[str, Any]:
+    """Fields of a record as a dict."""
+    result: dict[str, Any] = {}
+    for name, field in layout:
+        value = integer >> field.offset & ((1 << field.width) - 1)
+        result[name] = unpack(field.shape, value) if isinstance(field.shape, data.StructLayout) else value
+    return result
+
+
+class _Source:
+    """Drives a stream from a queue of integers."""
+
+    def __init__(self, design: Any, name: str) -> None:
+        self.valid = getattr(design, f"{name}__valid")
+        self.ready = getattr(design, f"{name}__ready")
+        self.payload = getattr(design, f"{name}__payload")
+        self.queue: deque[int] = deque()
+        self.driven = False
+        self.valid.value = 0
+        self.payload.value = 0
+
+    def step(self) -> None:
+        if self.driven and self.ready.value == 1:
+            self.queue.popleft()
+            self.driven = False
+            if not self.queue:
+                self.valid.value = 0
+        if self.queue and not self.driven:
+            self.payload.value = self.queue[0]
+            self.valid.value = 1
+            self.driven = True
+
+
+class _Sink:
+    """Takes a stream; ``stall`` says for the coming cycle whether to wait."""
+
+    def __init__(self, design: Any, name: str, take: Callable[[int], None]) -> None:
+        self.valid = getattr(design, f"{name}__valid")
+        self.ready = getattr(design, f"{name}__ready")
+        self.payload = getattr(design, f"{name}__payload")
+        self.take = take
+        self.open = True
+        self.ready.value = 1
+        self.waiting: int | None = None
+
+    def step(self, stall: bool = False) -> None:
+        if self.valid.value == 1:
+            payload = int(self.payload.value)
+            assert self.waiting is None or self.waiting == payload, "a payload changed before it was taken"
+            self.waiting = payload
+            if self.open:
+                self.waiting = None
+                self.take(payload)
+        else:
+            assert self.waiting is None, "a record was withdrawn"
+        if self.open == stall:
+            self.open = not stall
+            self.ready.value = int(self.open)
+
+
+class Peer:
+    """The receiver of one QP: bitmap over PSNs, answers, and a check that every byte is written once.
+
+    ``fate(packet)`` decides what the network does: "ok", "drop", "trim", "trim_last" or a reason code of a NACK.
+    """
+
+    def __init__(self, bench: "SendSideBench", qp: int, initial_psn: int, ack_every: int = 4) -> None:
+        self.bench = bench
+        self.qp = qp
+        self.expected = initial_psn
+        self.placed: set[int] = set()
+        self.messages: dict[int, dict[str, int]] = {}
+        self.ends: dict[int, int] = {}
+        self.ranges: list[tuple[int, int]] = []
+        self.packets: list[dict[str, Any]] = []
+        self.fate: Callable[[dict[str, Any]], Any] = lambda packet: "ok"
+        self.since_ack = 0
+        self.asked = False
+        self.ack_every = ack_every
+        self.message_number = 0
+        self.delay = 40  # cycles from plan to answer
+        self.acks = True
+        self.sacks = True
+
+    def arrive(self, packet: dict[str, Any]) -> None:
+        """A packet's plan left bind."""
+        self.packets.append(packet)
+        what = self.fate(packet)
+        if what == "drop":
+            return
+        if what in ("trim", "trim_last") or isinstance(what, int):
+            reason = {"trim": 0x01, "trim_last": 0x02}.get(what, what)
+            self.bench.later(self.delay, self.bench.nack, self.qp, packet["psn"], reason, packet["ev"])
+            return
+        self.bench.later(self.delay, self._accept, packet)
+
+    def _accept(self, packet: dict[str, Any]) -> None:
+        ahead = (packet["psn"] - self.expected) & PSN
+        new = ahead < 1 << 23 and packet["psn"] not in self.placed
+        if new:
+            self.placed.add(packet["psn"])
+            self.ranges.append((packet["reth"]["va"], packet["length"]))
+            if packet["opcode"] in (0xC8, 0xC9, 0xCA, 0xCB):
+                self.ends[packet["psn"]] = packet["meth"]["msn"]
+        advanced = False
+        while self.expected in self.placed:
+            self.placed.discard(self.expected)
+            if self.expected in self.ends:
+                self.message_number += 1
+                advanced = True
+            self.expected = self.expected + 1 & PSN
+        self.since_ack += 1
+        # An answer asked for comes again when the hole below it is filled.
+        self.asked |= bool(packet["ack_request"])
+        filled = self.asked and not self.placed
+        self.asked &= not filled
+        trigger = packet["ack_request"] or packet["retransmission"] or not new or filled
+        if trigger or self.since_ack >= self.ack_every:
+            self.since_ack = 0
+            if self.sacks:
+                self.sack(packet)
+            if self.acks and (advanced or packet["ack_request"] or not new or filled):
+                self.bench.ack(self.qp, self.expected - 1 & PSN, self.message_number)
+
+    def sack(self, packet: dict[str, Any]) -> None:
+        base = self.expected
+        if self.placed:
+            base = min(self.placed, key=lambda psn: (psn - self.expected) & PSN)
+        bitmap = sum(1 << n for n in range(64) if (base + n & PSN) in self.placed)
+        self.bench.sack(self.qp, self.expected - 1 & PSN, (base - self.expected + 1) & 0xFFFF, bitmap, packet["ev"])
+
+
+class SendSideBench:
+    """Steps all models once a clock.
+
+    Parameters
+    ----------
+    design :
+        Top level handle of a `SendSide`.
+    config : NicConfig
+    frame_cycles :
+        Cycles a plane is busy with a data frame; 0: always room.
+    """
+
+    def __init__(self, design: Any, config: NicConfig, frame_cycles: int = 0) -> None:
+        self.design, self.config = design, config
+        self.frame_cycles = frame_cycles
+        self.cycle = 0
+        self.now = 5 << 16
+        self.step_time = (1 << 16) // config.cycles_per_tick
+        self.plan_layout = records.transmit_plan(config)
+        self.sources = {
+            name: _Source(design, name)
+            for name in ("doorbell", "region_answer", "ready", "control", "feedback", "error_in")
+        }
+        self.sinks = {
+            "region": _Sink(design, "region", self._region),
+            "fetch": _Sink(design, "fetch", self._fetch),
+            "plan": _Sink(design, "plan", self._plan),
+            "completion": _Sink(design, "completion", self._completion),
+            "error_out": _Sink(design, "error_out", self._error),
+            "counter": _Sink(design, "counter", self._counter),
+        }
+        self.stalls: dict[str, Callable[[], bool]] = {}
+        self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.free_slots = deque(range(config.transmit_slots))
+        self.slot_length: dict[int, int] = {}
+        self.busy_until = [0] * config.planes
+        self.room_now = -1
+        self.up = (1 << config.planes) - 1
+        self.blocked_planes = 0
+        self.peers: dict[int, Peer] = {}
+        self.data: list[dict[str, Any]] = []
+        self.discarded: list[dict[str, Any]] = []
+        self.controls: list[dict[str, Any]] = []
+        self.completions: list[dict[str, int]] = []
+        self.errors: list[dict[str, int]] = []
+        self.counts: dict[int, int] = {}
+        self.fetches: list[dict[str, Any]] = []
+        self.bad_keys: set[int] = set()
+        self.fetch_latency = 20
+        self.region_latency = 4
+        self.set_settings()
+        for bus in ("qp_send", "send_request", "ev_set", "ev_value"):
+            for signal in ("valid", "write", "index", "word", "last", "write_data"):
+                getattr(design, f"{bus}__{signal}").value = 0
+        design.port_up.value = self.up
+        design.room.value = self.up
+        design.now.value = self.now
+
+    def set_settings(self, **values: int) -> None:
+        defaults = {
+            "enable": 1,
+            "dscp_no_trim": 4,
+            "dscp_trimmable": 8,
+            "dscp_retransmission": 10,
+            "dscp_control": 46,
+            "base_rtt": 20,
+        }
+        self.design.settings.value = pack(records.settings(self.config), **{**defaults, **values})
+
+    # Models
+
+    def later(self, cycles: int, action: Callable[..., None], *arguments: Any) -> None:
+        self.events.append((self.cycle + cycles, len(self.events), action, arguments))
+
+    def _region(self, payload: int) -> None:
+        request = unpack(records.region_request(self.config), payload)
+        ok = request["key"] not in self.bad_keys
+        bus = request["address"] & ((1 << self.config.address_width) - 1)
+        answer = pack(records.region_answer(self.config), ok=int(ok), bus_address=bus if ok else 0)
+        assert request["write"] == 0 and 0 < request["length"] <= self.config.mtu
+        self.later(self.region_latency, self.sources["region_answer"].queue.append, answer)
+
+    def _fetch(self, payload: int) -> None:
+        command = unpack(fetch_command(self.config), payload)
+        self.fetches.append(command)
+        slot = self.free_slots.popleft()
+        descriptor = payload >> self.config.address_width
+        word = slot | descriptor << ready_slot(self.config)["descriptor"].offset
+        self.later(self.fetch_latency, self.sources["ready"].queue.append, word)
+
+    def _plan(self, payload: int) -> None:
+        plan = unpack(self.plan_layout, payload)
+        plan["cycle"] = self.cycle
+        if plan["data"]:
+            self.free_slots.append(plan["slot"])
+            body = plan["body"] >> 64
+            plan["meth"] = wire.METH.unpack(body >> 192)
+            plan["tseth"] = wire.TSETH.unpack(body >> 160 & 0xFFFFFFFF)
+            plan["reth"] = wire.RETH.unpack(body >> 32 & (1 << 128) - 1)
+            plan["imm"] = body & 0xFFFFFFFF
+            if plan["discard"]:
+                self.discarded.append(plan)
+                return
+            self.data.append(plan)
+        else:
+            self.controls.append(plan)
+        plane = plan["plane"]
+        assert plane < self.config.planes and self.up >> plane & 1, "a frame for a port that is down"
+        if self.frame_cycles:
+            cost = self.frame_cycles if plan["data"] else max(1, self.frame_cycles // 8)
+            self.busy_until[plane] = max(self.cycle, self.busy_until[plane]) + cost
+        if plan["data"] and plan["qp"] in self.peers:
+            self.peers[plan["qp"]].arrive(plan)
+
+    def _completion(self, payload: int) -> None:
+        self.completions.append(unpack(records.completion_record(self.config), payload))
+
+    def _error(self, payload: int) -> None:
+        self.errors.append(unpack(records.qp_error(self.config), payload))
+
+    def _counter(self, payload: int) -> None:
+        index = payload - self.config.planes * records.PORT_COUNTERS
+        self.counts[index] = self.counts.get(index, 0) + 1
+
+    # Feedback
+
+    def _feedback(self, qp: int, opcode: int, psn: int, body: int) -> None:
+        self.sources["feedback"].queue.append(
+            pack(records.feedback_record(self.config), qp=qp, opcode=opcode, psn=psn, body=body)
+        )
+
+    def sack(self, qp: int, cack: int, offset: int, bitmap: int, ev: int = 0) -> None:
+        signed = offset - 0x10000 if offset & 0x8000 else offset
+        body = wire.SETH.pack(cack_psn=cack, sack_offset=signed, sack_bitmap=bitmap, entropy=ev)
+        self._feedback(qp, wire.Opcode.SACK, cack, body << 64)
+
+    def nack(self, qp: int, psn: int, reason: int, ev: int) -> None:
+        body = wire.NETH.pack(nack_psn=psn, nack_reason=reason, entropy=ev)
+        self._feedback(qp, wire.Opcode.NACK, psn, body << (288 - 160))
+
+    def ack(self, qp: int, psn: int, message_number: int = 0, syndrome: int = 0x1F) -> None:
+        body = wire.AETH.pack(syndrome=syndrome, msn=message_number)
+        self._feedback(qp, wire.Opcode.ACKNOWLEDGE, psn, body << (288 - 32))
+
+    # Running
+
+    async def step(self) -> None:
+        """One clock."""
+        await RisingEdge(self.design.clk)
+        self.cycle += 1
+        due = [event for event in self.events if event[0] <= self.cycle]
+        if due:
+            self.events = [event for event in self.events if event[0] > self.cycle]
+            for _, _, action, arguments in due:
+                action(*arguments)
+        for name, sink in self.sinks.items():
+            stall = self.stalls.get(name)
+            sink.step(stall() if stall else name == "fetch" and len(self.free_slots) < 2)
+        for source in self.sources.values():
+            source.step()
+        room = 0
+        for plane, until in enumerate(self.busy_until):
+            if until <= self.cycle and not self.blocked_planes >> plane & 1:
+                room |= 1 << plane
+        if room != self.room_now:
+            self.room_now = room
+            self.design.room.value = room
+        self.now += self.step_time
+        self.design.now.value = self.now
+
+    async def run(self, cycles: int) -> None:
+        for _ in range(cycles):
+            await self.step()
+
+    async def until(self, condition: Callable[[], bool], limit: int, what: str) -> None:
+        """Step until the condition holds; fail after ``limit`` cycles."""
+        for _ in range(limit):
+            if condition():
+                return
+            await self.step()
+        raise AssertionError(f"not within {limit} cycles: {what}")
+
+    def pending(self) -> bool:
+        """Whether a model still has something to do."""
+        return bool(self.events) or any(source.queue for source in self.sources.values())
+
+    async def quiet(self, limit: int = 4000) -> None:
+        """Step until design and models have nothing to do (timers may run)."""
+        await self.until(lambda: self.design.idle.value == 1 and not self.pending(), limit, "idle")
+
+    async def skip_to_deadline(self) -> None:
+        """Jump to the next deadline, as a simulation does with idle time."""
+        await self.quiet()
+        assert self.design.deadline_valid.value == 1, "no timer runs"
+        deadline = int(self.design.next_deadline.value)
+        distance = (deadline - (self.now >> 16)) & 0xFFFFFFFF
+        if distance < 1 << 31:
+            self.now += distance << 16
+        await self.run(30)
+
+    async def expire(self, limit: int = 20) -> None:
+        """Jump from deadline to deadline until a timeout is counted; a bound may turn out to be too low."""
+        before = self.counts.get(records.GlobalCounter.TIMEOUTS, 0)
+        for _ in range(limit):
+            await self.skip_to_deadline()
+            await self.quiet()
+            if self.counts.get(records.GlobalCounter.TIMEOUTS, 0) > before:
+                return
+        raise AssertionError(f"no timeout at {limit} deadlines")
+
+    # Host
+
+    async def command(self, bus: str, index: int, words: list[int] | None, count: int = 0) -> list[int] | None:
+        """A table command; None when it was refused."""
+        signals = {name: getattr(self.design, f"{bus}__{name}") for name in (
+            "valid", "ready", "write", "index", "word", "last", "write_data", "done", "error", "read_data")}
+        answer: list[int] = []
+        refused = False
+        total = len(words) if words is not None else count
+        for word in range(total):
+            signals["valid"].value = 1
+            signals["write"].value = int(words is not None)
+            signals["index"].value = index
+            signals["word"].value = word
+            signals["last"].value = int(word == total - 1)
+            signals["write_data"].value = words[word] if words is not None else 0
+            taken = False
+            for _ in range(20000):
+                await self.step()
+                if not taken and signals["ready"].value == 1:
+                    taken = True
+                    signals["valid"].value = 0
+                if signals["done"].value == 1:
+                    assert taken
+                    refused |= signals["error"].value == 1
+                    answer.append(int(signals["read_data"].value))
+                    break
+            else:
+                raise AssertionError(f"{bus} command was not answered")
+        return None if refused else answer
+
+    async def write_qp(self, qp: int, **values: int) -> bool:
+        entry = tables.QP_SEND.pack(**values)[: tables.QP_SEND.write_words]
+        return await self.command("qp_send", qp, entry) is not None
+
+    async def read_qp(self, qp: int) -> dict[str, int]:
+        words = await self.command("qp_send", qp, None, tables.QP_SEND.words)
+        assert words is not None
+        return tables.QP_SEND.unpack(words)
+
+    async def post(self, qp: int, slot: int, **values: int) -> None:
+        index = qp * self.config.send_queue_depth + slot % self.config.send_queue_depth
+        fields = {"signalled": 1, **values}
+        assert await self.command("send_request", index, tables.SEND_REQUEST.pack(**fields)) is not None
+
+    def ring(self, qp: int, count: int = 1) -> None:
+        self.sources["doorbell"].queue.append(pack(doorbell_record(self.config), qp=qp, count=count))
+
+    async def start_qp(self, qp: int, psn: int = 0, evs: int = 4, peer: bool = True, **values: int) -> Peer | None:
+        """EV sets on all planes, the QP in RTS, and its peer."""
+        fields = {
+            "state": 3, "mtu_log2": self.config.mtu.bit_length() - 1, "timeout": 6, "linear_count": 2,
+            "exponential_count": 2, "protection_domain": 5, "completion_queue": 1, "ev_profile": qp % 4,
+            "initial_psn": psn, "mpr_psns": self.config.mpr_psns, "max_immediates": 32, **values,
+        }  # fmt: skip
+        for plane in range(self.config.planes):
+            assert await self.command("ev_set", qp * self.config.planes + plane, [(1 << evs) - 1]) is not None
+            block = (fields["ev_profile"] * self.config.planes + plane) * 32
+            for n in range(evs):
+                value = wire.ev_value(plane, n + 1, qp)
+                assert await self.command("ev_value", block + n, [value | (plane + 1) << 32]) is not None
+        assert await self.write_qp(qp, **fields)
+        if peer:
+            self.peers[qp] = Peer(self, qp, psn)
+            return self.peers[qp]
+        return None

@@ -1,0 +1,662 @@
+"""The sending half: requester and bind between models of memory, planes and a peer.
+
+Sweep: data widths 64, 128 and 512 bits; message lengths around multiples of the MTU, 1 to 8 QPs, initial PSNs
+that wrap; drops, trims, duplicates, lost feedback.
+Stimulus: requests through the tables, doorbells, feedback of the peer model or forged by hand.
+Checks: every packet that leaves, new or again, against its request (addresses, length, opcode, numbers, keys);
+the bytes of a message tile it exactly; completions once, in order, with status; counters; timer intervals.
+Timing: packet interval at most K in bursts of short packets; every wait is bounded.
+"""
+
+import random
+from typing import Any
+
+import cocotb
+import pytest
+
+import runner
+from agents import start
+from mrc_rtl import wire
+from mrc_rtl.config import NicConfig
+from mrc_rtl.records import GlobalCounter
+from mrc_rtl.tables import CompletionStatus, QpErrorReason
+from send_side import PSN, Peer, SendSide, SendSideBench
+
+WIDTH = runner.parameters().get("width", 64)
+CONFIG = NicConfig().with_(data_width=WIDTH)
+MTU = CONFIG.mtu
+DEPTH = CONFIG.send_queue_depth
+
+
+@pytest.mark.parametrize("width", [64, 128, 512])
+def test_requester(simulation: runner.Simulation, width: int) -> None:
+    config = NicConfig().with_(data_width=width)
+    runner.run_bench(lambda: SendSide(config), __file__, simulation, parameters={"width": width})
+
+
+class Requests:
+    """Posts requests of one QP and knows what each of its packets must look like."""
+
+    def __init__(self, bench: SendSideBench, qp: int, psn: int, mtu: int = MTU) -> None:
+        self.bench, self.qp, self.psn, self.mtu = bench, qp, psn, mtu
+        self.messages: list[dict[str, int]] = []
+        self.immediates = 0
+        self.checked = 0
+        self.fetched = 0
+
+    async def post(self, length: int, imm: bool = False, ring: bool = True, **more: int) -> dict[str, int]:
+        number = len(self.messages)
+        packets = max(1, -(-length // self.mtu))
+        message = {
+            "wr_id": random.getrandbits(64),
+            "local_address": random.getrandbits(40),
+            "remote_address": random.getrandbits(60),
+            "length": length,
+            "local_key": 0x100 + number,
+            "remote_key": random.getrandbits(32),
+            "immediate": random.getrandbits(32),
+            "opcode": int(imm),
+            **more,
+        }
+        await self.bench.post(self.qp, number, **message)
+        message |= {
+            "first": self.psn, "packets": packets, "msn": number & 0xFFFF, "rqmsn": self.immediates & 0xFFFF
+        }  # fmt: skip
+        self.immediates += imm
+        self.psn = self.psn + packets & PSN
+        self.messages.append(message)
+        if ring:
+            self.bench.ring(self.qp)
+        return message
+
+    def of(self, psn: int) -> tuple[dict[str, int], int]:
+        for message in self.messages:
+            number = psn - message["first"] & PSN
+            if number < message["packets"]:
+                return message, number
+        raise AssertionError(f"PSN {psn:#x} belongs to no request")
+
+    def check_packet(self, packet: dict[str, Any]) -> None:
+        message, number = self.of(packet["psn"])
+        first, last = number == 0, number == message["packets"] - 1
+        imm = bool(message["opcode"]) and last
+        offset = number * self.mtu
+        length = message["length"] - offset if last else self.mtu
+        opcode = {
+            (1, 1, 0): 0xCA, (1, 1, 1): 0xCB, (1, 0, 0): 0xC6, (0, 0, 0): 0xC7, (0, 1, 0): 0xC8, (0, 1, 1): 0xC9,
+        }[first, last, imm]  # fmt: skip
+        assert packet["opcode"] == opcode
+        assert packet["length"] == length
+        assert packet["reth"] == {
+            "va": message["remote_address"] + offset,
+            "rkey": message["remote_key"],
+            "dma_len": message["length"],
+        }
+        assert packet["meth"] == {"msn": message["msn"], "rqmsn": message["rqmsn"] if imm else 0}
+        assert packet["body_words"] == (7 if imm else 6)
+        assert not imm or packet["imm"] == message["immediate"]
+        assert packet["tseth"]["ftype"] == 1 and packet["timestamped"] == 1
+        assert packet["plane"] == packet["ev"] >> 24 & 7, "the EV belongs to another plane"
+
+    def check(self, fetches: bool = True) -> None:
+        """All packets so far, and the fetch of each one."""
+        mine = [packet for packet in self.bench.data if packet["qp"] == self.qp]
+        for packet in mine[self.checked :]:
+            self.check_packet(packet)
+        self.checked = len(mine)
+        if not fetches:
+            return
+        mine = [fetch for fetch in self.bench.fetches if fetch["descriptor"]["qp"] == self.qp]
+        mask = (1 << CONFIG.address_width) - 1
+        for fetch in mine[self.fetched :]:
+            message, number = self.of(fetch["descriptor"]["psn"])
+            if fetch["descriptor"]["length"]:
+                assert fetch["bus_address"] == message["local_address"] + number * self.mtu & mask
+        self.fetched = len(mine)
+
+    def completed(self, status: CompletionStatus = CompletionStatus.SUCCESS) -> int:
+        """Number of completions; checks that they come in order and carry what they must."""
+        mine = [completion for completion in self.bench.completions if completion["qp"] == self.qp]
+        signalled = [message for message in self.messages if message.get("signalled", 1)]
+        for completion, message in zip(mine, signalled, strict=False):
+            assert completion["wr_id"] == message["wr_id"]
+            assert completion["message_number"] == message["msn"]
+            assert completion["byte_length"] == message["length"]
+            assert completion["opcode"] == message["opcode"]
+            assert completion["queue"] == 1
+            assert completion["status"] == status
+        return len(mine)
+
+
+async def begin(dut: Any, frame_cycles: int = 0) -> SendSideBench:
+    bench = SendSideBench(dut, CONFIG, frame_cycles)
+    await start(dut)
+    await bench.run(20)
+    return bench
+
+
+async def connect(bench: SendSideBench, qp: int, psn: int, **values: int) -> tuple[Peer, Requests]:
+    peer = await bench.start_qp(qp, psn=psn, **values)
+    assert peer is not None
+    mtu = 1 << values.get("mtu_log2", MTU.bit_length() - 1)
+    return peer, Requests(bench, qp, psn, mtu)
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def lengths(dut) -> None:
+    """Every kind of message, one after the other, over the PSN wrap; nothing is left afterwards."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 3, PSN - 9)
+    sizes = [1, MTU - 1, MTU, MTU + 1, 3 * MTU, 3 * MTU + 7, 2]
+    for number, (length, imm) in enumerate([(n, k) for k in (False, True) for n in sizes] + [(0, True)]):
+        await requests.post(length, imm, signalled=int(number % 3 != 1))
+        await bench.quiet()
+    requests.check()
+    assert requests.completed() == len([m for m in requests.messages if m["signalled"]])
+    total = sum(message["length"] for message in requests.messages)
+    assert sum(length for _, length in peer.ranges) == total
+    state = await bench.read_qp(3)
+    assert state["next_psn"] == state["unacked_psn"] == requests.psn
+    assert not bench.errors and dut.deadline_valid.value == 1  # a bound, not yet found out to be too low
+    for counter in (GlobalCounter.FEEDBACK_IGNORED, GlobalCounter.TIMEOUTS):
+        assert counter not in bench.counts
+
+
+@cocotb.test(timeout_time=100, timeout_unit="ms")
+async def many(dut) -> None:
+    """All QPs at once with drops, trims, NACKs, lost feedback and stalled streams: every byte once."""
+    bench = await begin(dut, frame_cycles=24)
+    generator = random.Random(7)
+    pairs = []
+    for qp in range(CONFIG.qps):
+        peer, requests = await connect(bench, qp, generator.getrandbits(24), timeout=5, exponential_count=25)
+        peer.delay = generator.randrange(30, 300)
+
+        def fate(packet: dict[str, Any]) -> Any:
+            return generator.choices(["ok", "drop", "trim", "trim_last", 0x07, 0x0B], [80, 4, 8, 4, 3, 1])[0]
+
+        peer.fate = fate
+        pairs.append((peer, requests))
+    for name in bench.sinks:
+        bench.stalls[name] = lambda name=name: generator.random() < 0.3 or (
+            name == "fetch" and len(bench.free_slots) < 2
+        )
+    for _round in range(DEPTH):
+        for _, requests in pairs:
+            await requests.post(generator.randrange(1, 5 * MTU), generator.random() < 0.5)
+    # Time of the timers runs faster than the clock, so that a timeout does not take 2000 cycles.
+    bench.step_time *= 4
+    await bench.until(
+        lambda: all(requests.completed() == DEPTH for _, requests in pairs), 150_000, "all completions"
+    )
+    for peer, requests in pairs:
+        requests.check()
+        for message in requests.messages:
+            pieces = sorted(
+                (va - message["remote_address"], length)
+                for va, length in peer.ranges
+                if 0 <= va - message["remote_address"] < message["length"]
+            )
+            assert pieces == [
+                (n * MTU, min(MTU, message["length"] - n * MTU)) for n in range(message["packets"])
+            ]
+    assert any(packet["retransmission"] for packet in bench.data)
+    assert all(packet["dscp"] == 4 and packet["ecn"] == 2 for packet in bench.data)
+    assert not bench.errors
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def window(dut) -> None:
+    """A silent peer stops the QP at the window, which another QP does not notice; a SACK lets it go on."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 0, 0x10)
+    other, more = await connect(bench, 5, 0x999)
+    peer.fate = lambda packet: "drop"
+    await requests.post(200 * MTU)
+    await more.post(20 * MTU)
+    await bench.quiet()
+    assert more.completed() == 1
+    mine = [packet for packet in bench.data if packet["qp"] == 0]
+    assert len(mine) == CONFIG.mpr_psns and mine[-1]["ack_request"] == 1
+    assert not any(packet["ack_request"] for packet in mine[:-1])
+    bench.sack(0, 0x10 + 9, 1, 0)
+    await bench.quiet()
+    assert len([packet for packet in bench.data if packet["qp"] == 0]) == CONFIG.mpr_psns + 10
+    # A smaller window of the peer holds as well.
+    third, last = await connect(bench, 2, 0, mpr_psns=5)
+    third.fate = lambda packet: "drop"
+    await last.post(20 * MTU)
+    await bench.quiet()
+    assert len([packet for packet in bench.data if packet["qp"] == 2]) == 5
+    for checked in (requests, more, last):
+        checked.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def trimmed(dut) -> None:
+    """A trimmed packet is sent again once, from the same bytes, in its class; stale NACKs change nothing."""
+    bench = await begin(dut)
+    bench.set_settings(trimming=1)
+    peer, requests = await connect(bench, 1, PSN - 3)
+    lost = {PSN - 1, 2}
+    peer.fate = lambda packet: "trim" if packet["psn"] in lost and not packet["retransmission"] else "ok"
+    for length in (3 * MTU, 2 * MTU, 4 * MTU):
+        await requests.post(length)
+    await bench.until(lambda: requests.completed() == 3, 3000, "completions")
+    await bench.quiet()
+    again = [packet for packet in bench.data if packet["retransmission"]]
+    assert {packet["psn"] for packet in again} == lost and len(again) == 2
+    assert all(packet["dscp"] == 10 and packet["ack_request"] for packet in again)
+    assert all(packet["dscp"] == 8 for packet in bench.data if not packet["retransmission"])
+    requests.check()
+    # Now by hand: a NACK counts once, and only with the EV of the last transmission.
+    peer.fate = lambda packet: "drop"
+    await requests.post(4 * MTU)
+    await bench.quiet()
+    packet = bench.data[-2]
+    ignored = bench.counts.get(GlobalCounter.FEEDBACK_IGNORED, 0)
+    bench.nack(1, packet["psn"], 1, packet["ev"] ^ 1)
+    await bench.quiet()
+    assert bench.data[-1]["retransmission"] == 0
+    for _ in range(4):
+        bench.nack(1, packet["psn"], 1, packet["ev"])
+    await bench.quiet()
+    sent_again = [p for p in bench.data if p["psn"] == packet["psn"] and p["retransmission"]]
+    assert len(sent_again) == 1 and sent_again[0]["ev"] != packet["ev"]
+    assert bench.counts[GlobalCounter.FEEDBACK_IGNORED] == ignored + 4
+    # The second transmission can be trimmed as well.
+    bench.nack(1, packet["psn"], 2, sent_again[0]["ev"])
+    await bench.quiet()
+    assert len([p for p in bench.data if p["psn"] == packet["psn"]]) == 3
+    # A SACKed PSN is not sent again.
+    bench.sack(1, requests.messages[-1]["first"] - 1 & PSN, packet["psn"] - requests.messages[-1]["first"] + 1, 1)
+    bench.nack(1, packet["psn"], 1, bench.data[-1]["ev"])
+    await bench.quiet()
+    assert len([p for p in bench.data if p["psn"] == packet["psn"]]) == 3
+    requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def bitmaps(dut) -> None:
+    """Every alignment of a SACK bitmap: what it marks is not sent again, what it does not mark is."""
+    bench = await begin(dut)
+    generator = random.Random(3)
+    for qp, psn in enumerate((0, 17, PSN - 40)):
+        peer, requests = await connect(bench, qp, psn, timeout=12)
+        peer.fate = lambda packet: "drop"
+        await requests.post(120 * MTU)
+        await bench.quiet()
+        evs = {packet["psn"]: packet["ev"] for packet in bench.data if packet["qp"] == qp}
+        acked: set[int] = set()
+        for _ in range(6):
+            base = generator.randrange(1, 119)
+            bitmap = generator.getrandbits(64)
+            acked |= {base + n for n in range(64) if bitmap >> n & 1 and base + n < 120}
+            bench.sack(qp, psn - 1 & PSN, base + 1, bitmap)
+        await bench.quiet()
+        before = len(bench.data)
+        # NACKs in pieces, so that the retransmission queue does not overflow.
+        for n in range(0, 120, 8):
+            for number in range(n, n + 8):
+                bench.nack(qp, psn + number & PSN, 1, evs[psn + number & PSN])
+            await bench.quiet()
+        again = sorted((packet["psn"] - psn & PSN) for packet in bench.data[before:])
+        assert again == sorted(set(range(120)) - acked)
+        requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def timeouts(dut) -> None:
+    """Linear, then doubling intervals; only the oldest PSN, with ack_request; then everything is flushed."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 4, 100, timeout=4, linear_count=2, exponential_count=3)
+    peer.fate = lambda packet: "drop"
+    for length in (2 * MTU, 5, 7):
+        await requests.post(length, imm=True)
+    await bench.quiet()
+    assert len(bench.data) == 4
+    started = bench.data[0]["tseth"]["tx_timestamp"]
+    moments = [started]
+    interval = 8 << 4
+    for attempt in range(1, 6):
+        await bench.skip_to_deadline()
+        await bench.quiet()
+        assert len(bench.data) == 4 + attempt
+        packet = bench.data[-1]
+        assert packet["psn"] == 100 and packet["retransmission"] and packet["ack_request"]
+        moments.append(packet["tseth"]["tx_timestamp"])
+        assert (await bench.read_qp(4))["attempt"] == attempt
+    steps = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+    for step, wanted in zip(steps, [1, 1, 2, 4, 8], strict=True):
+        assert 0 <= step - wanted * interval <= 20, (steps, wanted)
+    assert not bench.completions
+    await bench.skip_to_deadline()
+    await bench.quiet()
+    assert [completion["status"] for completion in bench.completions] == [
+        CompletionStatus.RETRY_EXCEEDED, CompletionStatus.FLUSHED, CompletionStatus.FLUSHED
+    ]  # fmt: skip
+    assert [c["wr_id"] for c in bench.completions] == [m["wr_id"] for m in requests.messages]
+    assert bench.errors == [{"qp": 4, "reason": QpErrorReason.RETRY_EXCEEDED}]
+    assert (await bench.read_qp(4))["state"] == 4
+    assert bench.counts[GlobalCounter.TIMEOUTS] == 5
+    # What is posted now is flushed as well, nothing leaves, and no timer runs.
+    await requests.post(9)
+    await bench.quiet()
+    assert len(bench.completions) == 4 and len(bench.data) == 9
+    bench.now += 1 << 40
+    await bench.quiet()
+    assert dut.deadline_valid.value == 0
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def timer_progress(dut) -> None:
+    """Progress resets the attempts; other QPs' timers keep their time; timeout 0 never fires."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 4, 0, timeout=5)
+    slow, later = await connect(bench, 6, 0, timeout=8)
+    never, silent = await connect(bench, 7, 0, timeout=0)
+    for each in (peer, slow, never):
+        each.fate = lambda packet: "drop"
+    for each in (requests, later, silent):
+        await each.post(4 * MTU)
+    await bench.quiet()
+    for attempt in (1, 2, 3):
+        await bench.expire()
+        assert bench.counts[GlobalCounter.TIMEOUTS] == attempt
+    assert (await bench.read_qp(4))["attempt"] == 3
+    bench.sack(4, 1, 1, 0)
+    await bench.quiet()
+    state = await bench.read_qp(4)
+    assert state["attempt"] == 0 and state["unacked_psn"] == 2
+    peer.fate = slow.fate = lambda packet: "ok"
+    peer.expected = 2
+    peer.placed = {3}
+    slow.placed = {1, 2, 3}
+    peer.ends[3] = slow.ends[3] = 0
+    for _ in range(8):
+        if requests.completed() and later.completed():
+            break
+        await bench.expire()
+    assert requests.completed() == later.completed() == 1
+    assert [p["psn"] for p in bench.data if p["qp"] == 6 and p["retransmission"]] == [0]
+    assert not [p for p in bench.data if p["qp"] == 7 and p["retransmission"]]
+    assert silent.completed() == 0 and not bench.errors
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def lost_acks(dut) -> None:
+    """All is SACKed but the transport ACK is lost: the oldest request's last packet goes out again."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 2, 50)
+    peer.acks = False
+    await requests.post(3 * MTU)
+    await requests.post(2 * MTU)
+    await bench.quiet()
+    assert requests.completed() == 0
+    state = await bench.read_qp(2)
+    assert state["unacked_psn"] == state["next_psn"] == 55
+    peer.acks = True
+    await bench.expire()
+    assert [p["psn"] for p in bench.data if p["retransmission"]] == [52]
+    assert requests.completed() == 2
+    requests.check()
+    # A lost SACK alone needs nothing: the transport ACK proves the same.
+    peer.sacks = False
+    await requests.post(3 * MTU)
+    await bench.quiet()
+    assert requests.completed() == 3
+    assert (await bench.read_qp(2))["unacked_psn"] == 58
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def forged(dut) -> None:
+    """Feedback beyond what was sent, stale or unknown: counted, without effect on anything."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 1, 1000)
+    peer.fate = lambda packet: "drop"
+    await requests.post(10 * MTU)
+    await bench.quiet()
+    sent = len(bench.data)
+    bench.sack(1, 1010, 1, 0)  # cumulative: 1009 is the last one sent
+    bench.ack(1, 1010)
+    bench.nack(1, 1010, 1, bench.data[0]["ev"])
+    bench.nack(1, 999, 1, bench.data[0]["ev"])
+    bench.sack(1, 1000 + (1 << 22), 1, 0)
+    bench._feedback(1, 0xD9, 1003, 0)
+    bench.ack(1, 1003, syndrome=0x60)
+    bench.ack(1, 1010, syndrome=0x62)
+    bench.sack(1, 990, 1, 0)  # stale: fine
+    bench.ack(1, 990)  # stale: fine
+    bench.sack(1, 999, 11, 0xFF)  # bits above what was sent
+    bench.sack(1, 999, 0x8000, (1 << 64) - 1)  # far below
+    bench.sack(1, 999, 0x7FFF, (1 << 64) - 1)  # far above
+    bench.sack(6, 0, 1, 0)  # a QP in RESET
+    await bench.quiet()
+    state = await bench.read_qp(1)
+    assert state["unacked_psn"] == 1000 and state["next_psn"] == 1010 and state["state"] == 3
+    assert len(bench.data) == sent and not bench.completions and not bench.errors
+    assert bench.counts[GlobalCounter.FEEDBACK_IGNORED] == 11
+    # Nothing was marked: each PSN can still be asked for.
+    for packet in bench.data[:10]:
+        bench.nack(1, packet["psn"], 1, packet["ev"])
+    await bench.quiet()
+    assert len(bench.data) == sent + 10
+    requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def errors(dut) -> None:
+    """NAKs, local protection, errors from outside and forbidden requests: status, reason, flush in order."""
+    status, reason = CompletionStatus, QpErrorReason
+    bench = await begin(dut)
+
+    async def case(psn: int, cause: Any, wanted: list[int], reasons: list[int], **request: int) -> None:
+        bench.errors.clear()
+        bench.completions.clear()
+        await bench.write_qp(2, state=0)
+        peer, requests = await connect(bench, 2, psn)
+        peer.fate = lambda packet: "drop"
+        for n in range(4):
+            await requests.post(2 * MTU, **(request if n == 2 else {}))
+        await bench.quiet()
+        cause()
+        await bench.quiet()
+        assert [completion["status"] for completion in bench.completions] == wanted
+        assert [m["wr_id"] for m in requests.messages] == [c["wr_id"] for c in bench.completions]
+        assert bench.errors == [{"qp": 2, "reason": reason} for reason in reasons]
+        assert (await bench.read_qp(2))["state"] == 4
+        assert await bench.write_qp(2, state=3, mtu_log2=10) is False  # only RESET leads out of ERROR
+
+    flushed = status.FLUSHED
+    for syndrome, code in (
+        (0x61, status.REMOTE_INVALID_REQUEST), (0x62, status.REMOTE_ACCESS_ERROR), (0x63, status.REMOTE_OPERATION_ERROR)
+    ):  # fmt: skip
+        await case(
+            PSN - 1,
+            lambda syndrome=syndrome: (bench.ack(2, PSN), bench.ack(2, 3, syndrome=syndrome)),
+            [status.SUCCESS, flushed, code, flushed],
+            [reason.REMOTE_NAK],
+        )
+    from mrc_rtl import records
+    from send_side import pack
+
+    outside = pack(records.qp_error(CONFIG), qp=2, reason=reason.REMOTE_ACCESS)
+    await case(5, lambda: bench.sources["error_in"].queue.append(outside), [flushed] * 4, [])
+    bench.bad_keys = {0x102}
+    await case(
+        5, lambda: None, [flushed, flushed, status.LOCAL_PROTECTION_ERROR, flushed], [reason.LOCAL_PROTECTION]
+    )
+    bench.bad_keys = set()
+    await case(
+        5,
+        lambda: bench.nack(2, 9, 0x19, bench.data[-4]["ev"]),
+        [flushed, flushed, status.GENERAL_ERROR, flushed],
+        [reason.UNEXPECTED_EVENT],
+    )
+    await case(
+        5, lambda: None, [flushed, flushed, status.GENERAL_ERROR, flushed], [reason.LOCAL_PROTECTION], opcode=7
+    )
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def immediates(dut) -> None:
+    """At most max_immediates in flight; the QP that waits for one does not block another."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 0, 0, max_immediates=2)
+    other, more = await connect(bench, 1, 0)
+    peer.acks = False
+    for _ in range(5):
+        await requests.post(MTU + 1, imm=True)
+    await more.post(9 * MTU, imm=True)
+    await bench.quiet()
+    assert more.completed() == 1
+    mine = [packet for packet in bench.data if packet["qp"] == 0]
+    assert len(mine) == 4 and mine[-1]["ack_request"] == 1
+    peer.acks = True
+    bench.ack(0, 1)
+    await bench.quiet()
+    assert requests.completed() == 5
+    requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def delayed(dut) -> None:
+    """NACKs for lack of resources: again after one base_rtt; out of window: the timer alone."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 0, 0, timeout=9)
+    peer.fate = lambda packet: "drop"
+    await requests.post(8 * MTU)
+    await bench.quiet()
+    for psn, code in ((1, 0x06), (2, 0x07), (3, 0x0A), (4, 0x55), (5, 0x0B)):
+        bench.nack(0, psn, code, bench.data[psn]["ev"])
+    told = bench.now >> 16
+    await bench.quiet()
+    assert len(bench.data) == 8
+    assert 20 <= int(dut.next_deadline.value) - told <= 26
+    for _ in range(4):
+        if len(bench.data) < 12:
+            await bench.skip_to_deadline()
+            await bench.quiet()
+    assert [packet["psn"] for packet in bench.data[8:]] == [1, 2, 3, 4]
+    requests.check()
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def again(dut) -> None:
+    """The same QP number is used again and again, in the middle of everything: nothing is left over."""
+    bench = await begin(dut, frame_cycles=30)
+    generator = random.Random(5)
+    for turn in range(10):
+        psn = generator.getrandbits(24)
+        peer, requests = await connect(bench, 3, psn, evs=turn % 4 + 1)
+        bench.data.clear(), bench.fetches.clear(), bench.completions.clear()
+        requests.checked = requests.fetched = 0
+        kinds = ["ok", "ok", "drop", "trim", 0x07]
+        peer.fate = lambda packet, kinds=kinds: generator.choice(kinds)
+        for _ in range(DEPTH):
+            await requests.post(generator.randrange(1, 9 * MTU))
+        if turn % 3 == 2:
+            bench.blocked_planes = 3
+        await bench.run(generator.randrange(100, 1500))
+        requests.check()
+        assert await bench.write_qp(3, state=0)
+        requests.check(fetches=False)
+        bench.sources["feedback"].queue.clear()
+        bench.events = [event for event in bench.events if event[2] != peer._accept and event[2] != bench.nack]
+        sent = len(bench.data)
+        await bench.run(300)
+        assert len(bench.data) == sent, "a packet of the old QP left"
+        bench.blocked_planes = 0
+        state = await bench.read_qp(3)
+        assert not any(state.values()), state
+    assert not bench.errors
+    peer, requests = await connect(bench, 3, 77)
+    bench.data.clear(), bench.fetches.clear(), bench.completions.clear()
+    await requests.post(20 * MTU)
+    await bench.until(lambda: requests.completed() == 1, 4000, "completion")
+    requests.check()
+    assert sorted(packet["psn"] for packet in bench.data) == list(range(77, 97))
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def doorbells(dut) -> None:
+    """Doorbells for QPs in every state, for more than was posted, and in floods."""
+    bench = await begin(dut)
+    for qp in range(CONFIG.qps):
+        bench.ring(qp, 5)
+    await bench.quiet()
+    assert not bench.data and not bench.completions
+    peer, requests = await connect(bench, 0, 0)
+    for _ in range(DEPTH):
+        await requests.post(10, ring=False)
+    for _ in range(50):
+        bench.ring(0, 2047)
+    bench.ring(7, 3)
+    await bench.until(lambda: requests.completed() == DEPTH, 3000, "completions")
+    await bench.write_qp(0, state=4, mtu_log2=10)
+    await bench.quiet()
+    # The flood posted more than there was; what is too much was flushed or sent, never more than the ring at once.
+    assert (await bench.read_qp(0))["state"] == 4
+    assert await bench.write_qp(0, state=0)
+    peer, requests = await connect(bench, 0, 9)
+    bench.data.clear(), bench.fetches.clear(), bench.completions.clear()
+    await requests.post(10 * MTU)
+    await bench.until(lambda: requests.completed() == 1, 3000, "completion")
+    requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def tables(dut) -> None:
+    """What is written can be read back; what is not allowed is refused and changes nothing."""
+    bench = await begin(dut)
+    fields = {
+        "state": 1, "mtu_log2": 9, "timeout": 24, "linear_count": 7, "exponential_count": 25,
+        "protection_domain": 0xA5, "completion_queue": 3, "ev_profile": 6, "initial_psn": 0xABCDEF,
+        "mpr_psns": 77, "max_immediates": 0xBEEF,
+    }  # fmt: skip
+    assert await bench.write_qp(5, **fields)
+    state = await bench.read_qp(5)
+    assert {name: state[name] for name in fields} == fields
+    for bad in ({"timeout": 25}, {"mtu_log2": 13}, {"mtu_log2": 7}, {"mtu_log2": 11}, {"state": 5}):
+        assert not await bench.write_qp(5, **{**fields, **bad})
+    assert await bench.command("qp_send", CONFIG.qps, None, 3) is None
+    assert await bench.command("qp_send", 5, None, 4) is None
+    state = await bench.read_qp(5)
+    assert {name: state[name] for name in fields} == fields
+    words = [random.getrandbits(64) for _ in range(6)]
+    for index in (0, 63):
+        assert await bench.command("send_request", index, words) is not None
+        assert await bench.command("send_request", index, None, 6) == words
+        words = [word ^ 0xFFFF for word in words]
+    assert await bench.command("send_request", 64, words) is None
+    for bus, index in (("ev_set", 15), ("ev_value", 511)):
+        value = random.getrandbits(36)
+        assert await bench.command(bus, index, [value]) is not None
+        assert await bench.command(bus, index, None, 1) == [value]
+        assert await bench.command(bus, index + 1, [value]) is None
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def rate(dut) -> None:
+    """Bursts of one-packet messages and long messages, one QP and several: at most K cycles a packet."""
+    bench = await begin(dut)
+    bench.fetch_latency = 2
+    bench.region_latency = 1
+    for name, qps, length in (("messages", 1, 5), ("long", 1, 40 * MTU), ("several", 4, 40 * MTU)):
+        pairs = [await connect(bench, qp, 0) for qp in range(qps)]
+        bench.data.clear(), bench.fetches.clear(), bench.completions.clear()
+        for peer, requests in pairs:
+            peer.ack_every = 16
+            for _ in range(DEPTH if length == 5 else 1):
+                await requests.post(length, ring=False)
+        for qp in range(qps):
+            bench.ring(qp, DEPTH if length == 5 else 1)
+        await bench.until(
+            lambda: all(requests.completed() == len(requests.messages) for _, requests in pairs), 4000, "done"
+        )
+        cycles = [packet["cycle"] for packet in bench.data]
+        interval = (cycles[-1] - cycles[0]) / (len(cycles) - 1)
+        dut._log.info(f"width {WIDTH}, {name}: {interval:.2f} cycles a packet, K {CONFIG.packet_interval}")
+        print(f"width {WIDTH}, {name}: {interval:.2f} cycles a packet, K {CONFIG.packet_interval}")
+        for qp in range(qps):
+            await bench.write_qp(qp, state=0)
