@@ -57,7 +57,7 @@ def unwrap_psns(psns: Integers) -> Integers:
         return psns
     steps = np.diff(psns)
     steps = (steps + HALF_PSN & PSN_MASK) - HALF_PSN
-    return psns[0] + np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(steps)))
+    return np.cumsum(np.concatenate((psns[:1], steps)))
 
 
 def first_copies(arrivals: PacketColumns) -> tuple[PacketColumns, Integers]:

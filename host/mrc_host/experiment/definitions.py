@@ -44,8 +44,8 @@ class Definition:
 DEFINITIONS: dict[str, Definition] = {
     "bytes_verified": Definition(
         "B",
-        "Bytes of completed messages that are right in the receiver's memory. Every message carries a pattern "
-        "made from a hash of seed, flow and message, and is compared byte for byte at the end.",
+        "Bytes of completed messages that are right in the receiver's memory. Every message carries a "
+        "pattern made from a hash of seed, flow and message, and is compared byte for byte at the end.",
     ),
     "bytes_mismatched": Definition(
         "B",
@@ -63,8 +63,8 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "goodput_over_bound": Definition(
         "1",
-        "Goodput of a flow over the most its links allow, mean over flows. Start-up counts: the time from the "
-        "first doorbell to the first byte is part of the completion time.",
+        "Goodput of a flow over the most its links allow, mean over flows. Start-up counts: the time from "
+        "the first doorbell to the first byte is part of the completion time.",
     ),
     "fct_over_bound_mean": Definition(
         "1",
@@ -83,8 +83,8 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "plane_imbalance_packets": Definition(
         "packets",
-        "Most by which the planes of a NIC ever differed in new data packets of a queue pair, counted in order "
-        "of PSN, the order of spraying; retransmissions do not count. The worst queue pair.",
+        "Most by which the planes of a NIC ever differed in new data packets of a queue pair, counted in "
+        "order of PSN, the order of spraying; retransmissions do not count. The worst queue pair.",
     ),
     "paths_used": Definition(
         "paths",
@@ -129,7 +129,9 @@ DEFINITIONS: dict[str, Definition] = {
         "Data queue of a switch port over the bandwidth-delay product of one link: its rate times the same "
         "round-trip time.",
     ),
-    "rto_over_rtt": Definition("1", "Retransmission timeout over the same round-trip time; null without one."),
+    "rto_over_rtt": Definition(
+        "1", "Retransmission timeout over the same round-trip time; null without one."
+    ),
     "skew_over_rtt": Definition(
         "1",
         "Difference of the slowest and the fastest path, one way and empty, over the same round-trip time. "

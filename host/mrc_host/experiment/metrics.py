@@ -199,9 +199,7 @@ def compute_metrics(seen: Observations) -> dict[str, Metric]:
     criteria = {criterion.metric: criterion for criterion in seen.experiment.criteria}
     metrics = {}
     for name, definition in DEFINITIONS.items():
-        metric = Metric(
-            _rounded(values[name]), definition.unit, definition.text, reasons.get(name, "")
-        )
+        metric = Metric(_rounded(values[name]), definition.unit, definition.text, reasons.get(name, ""))
         if name in criteria:
             judge(metric, criteria[name])
         metrics[name] = metric
@@ -240,9 +238,7 @@ def _rounded(value: int | float | None) -> int | float | None:
 # -- completion ------------------------------------------------------------------------------------------
 
 
-def _completion(
-    seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]
-) -> None:
+def _completion(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
     values["bytes_verified"] = sum(check.verified for check in seen.verifications)
     values["bytes_mismatched"] = sum(check.mismatched + check.disturbed for check in seen.verifications)
     values["messages_completed"] = sum(len(state.completed_messages) for state in seen.states)
@@ -310,7 +306,9 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
     values["paths_used"] = min(paths, default=0)
     values["out_of_order_fraction"] = late / arrived if arrived else None
     values["out_of_order_depth_max"] = depth
-    values["retransmissions_trim"], values["retransmissions_loss"], values["retransmissions_spurious"] = causes
+    values["retransmissions_trim"], values["retransmissions_loss"], values["retransmissions_spurious"] = (
+        causes
+    )
     values["spurious_ratio"] = causes[2] / sent_data if sent_data else None
     values["trimmed_fraction"] = trimmed / sent_data if sent_data else None
     values["packets_lost"] = seen.frames_dropped + seen.frames_discarded
@@ -323,9 +321,7 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
 # -- similarity ------------------------------------------------------------------------------------------
 
 
-def _similarity(
-    seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]
-) -> None:
+def _similarity(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
     """Numbers that make regimes comparable; they follow from the experiment, not from the run."""
     topology, experiment = seen.topology, seen.experiment
     frame = data_frame_bytes(experiment.mtu(seen.config))
@@ -347,12 +343,12 @@ def _similarity(
         reasons.update(dict.fromkeys(names, "no flow"))
         return
     window = sum(windows) / len(windows)
-    rtt = sum(rtts) / len(rtts)
+    mean_rtt = sum(rtts) / len(rtts)
     values["window_packets"] = float(window)
     values["evs_per_window"] = float(experiment.entropy_values(seen.config) / window)
     values["buffer_over_bdp"] = float(topology.queue_bytes / (sum(links) / len(links)))
     values["skew_over_rtt"] = float(max(skews))
     exponent = experiment.qp.timeout_exponent
-    values["rto_over_rtt"] = float((TIMEOUT_UNIT_PS << exponent) / rtt) if exponent else None
+    values["rto_over_rtt"] = float((TIMEOUT_UNIT_PS << exponent) / mean_rtt) if exponent else None
     if not exponent:
         reasons["rto_over_rtt"] = "the timeout is off"

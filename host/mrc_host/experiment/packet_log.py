@@ -99,9 +99,7 @@ class PacketLog:
 
     def columns(self) -> PacketColumns:
         """Return all rows as columns, ordered by time, then as they were logged."""
-        columns = {
-            name: np.array(column, dtype=np.int64) for name, column in zip(COLUMNS, self._columns)
-        }
+        columns = {name: np.array(column, dtype=np.int64) for name, column in zip(COLUMNS, self._columns)}
         order = np.lexsort((columns["plane"], columns["nic"], columns["arrived"], columns["time_ps"]))
         return {name: column[order] for name, column in columns.items()}
 
@@ -110,6 +108,7 @@ class PacketLog:
         if info is None:
             return
         arrived = direction.target_switch < 0
+        source, target = _HOSTS(frame, info.bth_offset - HOSTS_BEFORE_BTH)
         end_ps = start_ps + direction.slot_ps(len(frame)) + (direction.delay_ps if arrived else 0)
         self.append(
             PacketRow(
@@ -117,7 +116,8 @@ class PacketLog:
                 arrived,
                 direction.host,
                 direction.plane,
-                *_HOSTS(frame, info.bth_offset - HOSTS_BEFORE_BTH),
+                source,
+                target,
                 info.opcode,
                 info.dest_qp,
                 info.psn,

@@ -1,8 +1,8 @@
 """The run directory: what another person opens in a year.
 
-Every file is complete or absent: files are written under a temporary name and renamed. The journal grows line by line,
-each line forced to disk, so that after a crash it tells the stage. ``run.json`` exists from the first moment,
-with ``complete: false`` until everything else is written.
+Every file is complete or absent: files are written under a temporary name and renamed. The journal grows
+line by line, each line forced to disk, so that after a crash it tells the stage. ``run.json`` exists from the
+first moment, with ``complete: false`` until everything else is written.
 
 Source: lab.md 5; interfaces.md, "Files".
 """
@@ -86,7 +86,9 @@ class RunDirectory:
             (path / "plots").mkdir()
             self.journal = Journal(path / "journal.jsonl")
         except OSError as error:
-            raise InfrastructureError(f"{path} must be a directory that can be written, got: {error}") from error
+            raise InfrastructureError(
+                f"{path} must be a directory that can be written, got: {error}"
+            ) from error
 
     @classmethod
     def create(cls, name: str, root: Path = Path("runs")) -> RunDirectory:
@@ -115,7 +117,7 @@ class RunDirectory:
         import pyarrow.parquet as pq
 
         table = pa.table(dict(columns))
-        table = table.replace_schema_metadata({key: text for key, text in metadata.items()})
+        table = table.replace_schema_metadata(dict(metadata))
         with self.whole_file(name) as temporary:
             pq.write_table(table, temporary, compression="zstd")
         return self.path / name

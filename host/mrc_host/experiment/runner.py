@@ -1,8 +1,8 @@
 """Runs an experiment from its description to the report.
 
-Stages, each one in the journal: *set up* (build the model, configure, fill memory), *simulate*, *verify*, *measure*,
-*report*. An interruption from the keyboard ends the simulation; what happened until then is verified,
-measured and reported as far as it goes, marked as partial.
+Stages, each one in the journal: *set up* (build the model), *configure* (devices, memory), *simulate*,
+*verify*, *measure*, *report*. An interruption from the keyboard ends the simulation; what happened until then
+is verified, measured and reported as far as it goes, marked as partial.
 
 Source: design.md 5 and 7; lab.md 5.
 """
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
 
 from mrc_host.errors import InfrastructureError, MrcError
 from mrc_host.experiment.lockstep import Lockstep, LockstepResult, Observer
@@ -52,7 +51,7 @@ EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3, ERROR: 3}
 EXIT_INTERRUPTED = 130
 PROGRESS_INTERVAL_SECONDS = 0.1
 NOT_DISCARDED = frozenset({"accepted", "duplicate", "control", "trimmed_answered", "rx_frames"})
-"""Port counters of received frames that were put to use; all others that do not begin with ``tx_`` discard."""
+"""Port counters of received frames that were put to use; the others, except ``tx_``, count discarded ones."""
 
 
 @dataclass
@@ -246,9 +245,7 @@ def _carry_out(run: _Run, nic_factory: NicFactory) -> RunResult:
 
 def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter]) -> LockstepResult:
     experiment = run.experiment
-    longest = min(
-        [testbed.fabric.lookahead_ps, *(host.latency_ps for host in testbed.hosts)]
-    )
+    longest = min([testbed.fabric.lookahead_ps, *(host.latency_ps for host in testbed.hosts)])
     with run.stage("simulate"):
         lockstep = Lockstep(
             testbed.hosts,

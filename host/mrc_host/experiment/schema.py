@@ -1,7 +1,7 @@
 """What an experiment file may say. Units stand in the names of the keys; unknown keys are refused.
 
-The models check single values; :func:`check_experiment` checks what must fit together. Files, line numbers and
-overrides are the business of :mod:`mrc_host.experiment.load`.
+The models check single values; :func:`check_experiment` checks what must fit together. Files, line numbers
+and overrides are the business of :mod:`mrc_host.experiment.load`.
 
 Source: profile.md 1, 4, 6, 7; experiments.md 1.
 """

@@ -22,6 +22,7 @@ def value_text(value: float | None, unit: str = "1") -> str:
         number = f"{int(value):,}".replace(",", "\u202f")
     else:
         number = f"{value:.4g}"
+    unit = unit.removesuffix("s") if value == 1 and unit.endswith("s") else unit
     return number if unit == "1" else f"{number} {unit}"
 
 

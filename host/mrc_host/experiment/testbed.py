@@ -188,9 +188,7 @@ def set_up(testbed: Testbed) -> None:
         application.post_receives()
 
 
-def _memory_options(
-    experiment: Experiment, config: NicConfig, flows: list[Flow], host: int
-) -> MemoryOptions:
+def _memory_options(experiment: Experiment, config: NicConfig, flows: list[Flow], host: int) -> MemoryOptions:
     section = experiment.nic.memory
     needed = memory_bytes(flows, host, 2 * CQE_BYTES * _ring_entries(experiment, host))
     size = section.size_mib * MEBIBYTE if section.size_mib else -(-needed // MEBIBYTE) * MEBIBYTE
@@ -229,9 +227,7 @@ def _connections(states: list[FlowState]) -> list[tuple[int, int]]:
     return sorted({(min(ends), max(ends)) for s in states for ends in [(s.flow.source, s.flow.target)]})
 
 
-def _connect(
-    testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tuple[int, _End]]
-) -> None:
+def _connect(testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tuple[int, _End]]) -> None:
     """Walk the two queue pairs of a connection to RTS, as two programs with a socket between them would."""
     experiment, config = testbed.experiment, testbed.config
     pairs, endpoints = [], []
