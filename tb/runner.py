@@ -9,28 +9,20 @@ simulator imports the same file and runs its `@cocotb.test` coroutines, whose na
 with `test_`.
 """
 
-import functools
 import json
 import os
-import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import cocotb_tools.config
-from cocotb_tools.runner import Icarus, Runner, Verilator
 
-from mrc_rtl.toolchain import (
-    cached_directory,
-    content_key,
-    verilator_command,
-    verilator_environment,
-    verilog_of,
-)
+from mrc_rtl.toolchain import cached_directory, content_key, verilog_of
+from simulators import simulator_runner, simulator_version
+from verilog_text import TOP, control_file, with_random_memories, with_random_registers
+from verilog_text import ports as ports_of
 
 __all__ = ["CLOCK_PERIOD_PS", "BenchFailed", "Model", "Simulation", "build", "parameters", "run", "run_bench"]
 
@@ -41,7 +33,6 @@ LIMIT_SECONDS = {"verilator": 240.0, "icarus": 3600.0}
 """Wall time of one simulation. Icarus takes twenty times as long for a large block."""
 
 _PARAMETERS = "MRC_BENCH_PARAMETERS"
-_TOP = "top"
 _LOG_LINES_SHOWN = 60
 _FAILURES_SHOWN = 5
 _FORMAT_VERSION = 1
@@ -71,188 +62,6 @@ class Model:
     waves: bool
 
 
-def _ports(verilog: str) -> list[tuple[str, str]]:
-    """Return (direction, name) of the ports of the top module."""
-    header = re.search(rf"^module {_TOP}\(([^)]*)\);", verilog, re.MULTILINE)
-    if header is None:
-        raise ValueError(f"Verilog must contain a module {_TOP!r}, but does not")
-    names = {name.strip() for name in header[1].split(",")}
-    body = verilog[header.end() : verilog.index("endmodule", header.end())]
-    declared = re.findall(r"^\s*(input|output)\s+(?:\[[^]]*\]\s*)?([A-Za-z_]\w*)\s*;", body, re.MULTILINE)
-    # Functions inside the module have inputs too.
-    return [(direction, name) for direction, name in declared if name in names]
-
-
-def _control_file(verilog: str) -> str:
-    """Return the Verilator control file that publishes the ports and nothing else."""
-    lines = ["`verilator_config"]
-    for _, name in _ports(verilog):
-        lines.append(f'public_flat_rw -module "{_TOP}" -var "{name}"')
-    return "\n".join(lines) + "\n"
-
-
-_ZERO_MEMORY = re.compile(r"  initial begin\n((?:    \S+\[\d+\] = \d+'[bdh]0+;\n)+)  end\n")
-_MEMORY_WORD = re.compile(r"    (\S+)\[\d+\] = (\d+)'")
-_RANDOM_BITS = 32
-"""Width of $urandom."""
-
-
-def _with_random_memories(verilog: str) -> str:
-    """Let memories that the design writes power up with random words instead of zeros.
-
-    Block RAM powers up with what is in it; a block that counts on zeros must fail its bench. Memories
-    with other contents are tables and keep them, and so do zeros nobody ever writes. The words are
-    drawn when the simulation starts, so that another seed needs no other model. Leaving them to
-    `--x-initial unique` would fill a whole memory with one and the same word.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        words = match[1].splitlines()
-        first = _MEMORY_WORD.match(words[0])
-        assert first is not None, "the outer expression consists of these lines"
-        name, width = first[1], int(first[2])
-        if not re.search(rf"^\s+{re.escape(name)}\[[^]]+\](?:\s*\[[^]]+\])? <= ", verilog, re.MULTILINE):
-            return match[0]
-        parts = ", ".join(["$urandom"] * -(-width // _RANDOM_BITS))
-        return (
-            f"  initial begin : power_up_{match.start()}\n    integer word;\n"
-            f"    for (word = 0; word < {len(words)}; word = word + 1) {name} [word] = {{{parts}}};\n  end\n"
-        )
-
-    return _ZERO_MEMORY.sub(replace, verilog)
-
-
-_UNSET_REGISTER = re.compile(
-    r"^  reg (?:\[(\d+):0\] )?(\S+) ;$|^  reg (?:\[(\d+):0\] )?([A-Za-z_]\w*);$", re.MULTILINE
-)
-
-
-def _with_random_registers(verilog: str) -> str:
-    """Give registers without an initial value a random one: the outputs of memories.
-
-    Verilator does so by itself. Icarus leaves them undefined, and an undefined value spreads even through
-    logic whose result does not depend on it.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        name = match[2] or match[4]
-        width = int(match[1] or match[3] or 0) + 1
-        parts = ", ".join(["$urandom"] * -(-width // _RANDOM_BITS))
-        return f"  reg [{width - 1}:0] {name} = {{{parts}}};"
-
-    return _UNSET_REGISTER.sub(replace, verilog)
-
-
-class _Bounded(Runner):
-    """What both runners share: a bench's own folder on the Python path, and a limit on wall time."""
-
-    bench_directory = Path(__file__).parent
-    limit_seconds: float | None = None
-
-    def _set_env_test(self) -> None:
-        super()._set_env_test()
-        folders = dict.fromkeys([str(self.bench_directory), str(Path(__file__).parent)])
-        self.env["PYTHONPATH"] = os.pathsep.join([*folders, self.env["PYTHONPATH"]])
-
-    def _execute_cmds(
-        self, cmds: Sequence[list[str]], cwd: os.PathLike[str] | str, stdout: TextIO | None = None
-    ) -> None:
-        for command in cmds:
-            try:
-                code = subprocess.run(
-                    command,
-                    cwd=cwd,
-                    env=self.env,
-                    check=False,
-                    stdout=stdout,
-                    stderr=None if stdout is None else subprocess.STDOUT,
-                    timeout=self.limit_seconds,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"{command[0]} ran longer than {self.limit_seconds:g} s") from None
-            if code != 0:
-                raise RuntimeError(f"{command[0]} ended with code {code}")
-
-
-class PortsOnlyVerilator(_Bounded, Verilator):
-    """The Verilator runner of cocotb with only the ports of the top module visible to Python."""
-
-    def _set_env_common(self) -> None:
-        super()._set_env_common()
-        self.env = verilator_environment(self.env)
-
-    def _simulator_in_path_build_only(self) -> None:
-        (self.executable,) = verilator_command()
-
-    def _build_command(self) -> list[list[str]]:
-        verilate, make = super()._build_command()
-        verilate.remove("--public-flat-rw")
-        # Python takes most of the time of a bench, so a model that compiles fast beats a fast one.
-        return [verilate, [*make, "OPT_FAST=-O1"]]
-
-    def _execute_cmds(
-        self, cmds: Sequence[list[str]], cwd: os.PathLike[str] | str, stdout: TextIO | None = None
-    ) -> None:
-        first, *make = cmds
-        super()._execute_cmds([first], cwd, stdout)
-        for command in make:
-            self._place_runtime(command, cwd, stdout)
-            super()._execute_cmds([command], cwd, stdout)
-
-    def _place_runtime(
-        self, make: list[str], cwd: os.PathLike[str] | str, stdout: TextIO | None = None
-    ) -> None:
-        """Put the compiled runtime library of Verilator where make finds it up to date.
-
-        It is the same for all models and takes longer to compile than most of them.
-        """
-        classes = (self.build_dir / "Vtop_classes.mk").read_text()
-        section = classes[classes.index("VM_GLOBAL_FAST +=") : classes.index("VM_GLOBAL_SLOW +=")]
-        objects = [f"{name}.o" for name in re.findall(r"^  (\w+)", section, re.MULTILINE)]
-
-        def compile_objects(folder: Path) -> None:
-            super(PortsOnlyVerilator, self)._execute_cmds([[*make, *objects]], cwd, stdout)
-            for name in objects:
-                shutil.copy(self.build_dir / name, folder)
-
-        key = content_key(_simulator_version("verilator"), _compiler_version(), " ".join(make[5:] + objects))
-        runtime = cached_directory("verilator-runtime", key, compile_objects)
-        for name in objects:
-            shutil.copy(runtime / name, self.build_dir)
-
-
-class BoundedIcarus(_Bounded, Icarus):
-    """The Icarus runner of cocotb with the limits of this module."""
-
-
-def _runner(simulator: str) -> PortsOnlyVerilator | BoundedIcarus:
-    if simulator == "verilator":
-        return PortsOnlyVerilator()
-    if simulator == "icarus":
-        return BoundedIcarus()
-    raise ValueError(f"simulator must be 'verilator' or 'icarus', got {simulator!r}")
-
-
-@functools.cache
-def _compiler_version() -> str:
-    return subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True).stdout
-
-
-@functools.cache
-def _simulator_version(simulator: str) -> str:
-    if simulator == "verilator":
-        return subprocess.run(
-            [*verilator_command(), "--version"],
-            env=verilator_environment(),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    return subprocess.run(["iverilog", "-V"], capture_output=True, text=True, check=True).stdout.split("\n")[
-        0
-    ]
-
-
 def build(
     component: Any,
     *,
@@ -280,37 +89,37 @@ def build(
     BenchFailed
         The model does not compile.
     """
-    file = verilog_of(component, _TOP, ports=ports, key=key, continuous=simulator == "icarus")
+    file = verilog_of(component, TOP, ports=ports, key=key, continuous=simulator == "icarus")
     verilog = file.read_text()
     if random_memories:
-        verilog = _with_random_memories(verilog)
+        verilog = with_random_memories(verilog)
     if simulator == "icarus":
-        verilog = _with_random_registers(verilog)
+        verilog = with_random_registers(verilog)
     # The model is linked against cocotb's libraries by absolute path.
     entry = content_key(
         f"format {_FORMAT_VERSION}",
-        _simulator_version(simulator),
+        simulator_version(simulator),
         str(cocotb_tools.config.libs_dir),
         str(waves),
         verilog,
     )
 
     def make(folder: Path) -> None:
-        source = folder / f"{_TOP}.v"
+        source = folder / f"{TOP}.v"
         source.write_text(verilog)
         sources = [source]
         arguments: list[str] = []
         if simulator == "verilator":
-            control = folder / f"{_TOP}.vlt"
-            control.write_text(_control_file(verilog))
+            control = folder / f"{TOP}.vlt"
+            control.write_text(control_file(verilog))
             sources.append(control)
             arguments = ["-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert"]
             arguments += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
         log = folder / "build.log"
         try:
-            _runner(simulator).build(
+            simulator_runner(simulator).build(
                 sources=sources,
-                hdl_toplevel=_TOP,
+                hdl_toplevel=TOP,
                 build_dir=folder,
                 build_args=arguments,
                 timescale=("1ns", "1ps"),
@@ -375,24 +184,24 @@ def run(
     results.mkdir(parents=True, exist_ok=True)
     log = results / "simulation.log"
     report = results.resolve() / "results.xml"
-    runner = _runner(model.simulator)
+    runner = simulator_runner(model.simulator)
     runner.bench_directory = bench_file.parent
     runner.limit_seconds = timeout_seconds
     plusargs = []
     if model.simulator == "verilator":
         # 2: random bits instead of all zeros or all ones
         plusargs = ["+verilator+rand+reset+2", f"+verilator+seed+{seed}"]
-    ports = _ports((model.directory / f"{_TOP}.v").read_text())
+    declared = ports_of((model.directory / f"{TOP}.v").read_text())
     known = {
         "simulator": model.simulator,
-        "inputs": [name for direction, name in ports if direction == "input"],
+        "inputs": [name for direction, name in declared if direction == "input"],
         **(parameters or {}),
     }
     problem = None
     try:
         runner.test(
             test_module=bench_file.stem,
-            hdl_toplevel=_TOP,
+            hdl_toplevel=TOP,
             hdl_toplevel_lang="verilog",
             build_dir=model.directory,
             test_dir=results,
