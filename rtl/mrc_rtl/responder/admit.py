@@ -263,6 +263,7 @@ class Admission(wiring.Component):
             ),
             checked.rqmsn.eq(stamped.meth.rqmsn),
             checked.message_number.eq(stamped.meth.msn),
+            checked.message_number.eq(stamped.meth.msn),
             checked.message_length.eq(reth.dma_len),
             checked.immediate_value.eq(
                 Mux(now.timestamped, Value.cast(stamped.immdt), Value.cast(unstamped.immdt))
@@ -459,7 +460,9 @@ class Admission(wiring.Component):
             stash.qp.eq(packet.qp),
             stash.psn.eq(packet.psn),
             stash.plane.eq(packet.plane),
+            stash.plane.eq(packet.plane),
             stash.rqmsn.eq(packet.rqmsn),
+            stash.message_number.eq(packet.message_number),
             stash.message_number.eq(packet.message_number),
             stash.immediate.eq(packet.immediate_value),
             stash.length.eq(packet.message_length),
