@@ -62,11 +62,11 @@ class MailboxEngine(wiring.Component):
         return m
 
     def _table(self, m, table, bus):
-        memory = Memory(shape=64, depth=4096, init=[])
+        memory = Memory(shape=64, depth=2048, init=[])
         m.submodules[f"memory_{table.name.lower()}"] = memory
         write, read, second = memory.write_port(), memory.read_port(), memory.read_port()
         pending = Signal(name=f"pending_{table.name.lower()}")
-        address = Cat(bus.word, bus.index[:8])
+        address = Cat(bus.word, bus.index[:7])
         m.d.comb += [
             bus.ready.eq(~pending), bus.done.eq(pending), bus.read_data.eq(read.data),
             read.addr.eq(address), write.addr.eq(address), write.data.eq(bus.write_data),
@@ -85,7 +85,7 @@ class MailboxEngine(wiring.Component):
             csr.event.payload.kind.eq(EventKind.QP_ERROR),
             csr.event.payload.reason.eq(QpErrorReason.REMOTE_ACCESS),
             csr.event.payload.qp.eq(bell.payload.qp),
-            template.addr.eq(Cat(word[:4], qp)),
+            template.addr.eq(Cat(word[:4], qp[:7])),
         ]
         with m.If(bell.valid & bell.ready & ~is_event):
             m.d.sync += [qp.eq(bell.payload.qp), word.eq(0), running.eq(1), fetched.eq(0)]

@@ -1,8 +1,9 @@
 """Builds an engine into a shared library: Amaranth → Verilog → C++ → library, cached by content.
 
-The model is split into files that two compilers work on at the same time. Set-up code that runs once is
-compiled without optimisation. What decides the result (Verilog, shim, versions, flags) is the key of the
-cache; a second call returns the file.
+The model is split into files that all processors work on at the same time, behind one precompiled header.
+Set-up code that runs once is compiled without optimisation; Verilator's own sources are compiled once for all
+engines. What decides the result (Verilog, shim, versions, flags) is the key of the cache; a second call
+returns the file.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def build_library(
         )
         header = (work / f"{MODEL}.h").read_text()
         (work / "pins.h").write_text(pins_header(parse_ports(header), planes, data_width, trace))
-        objects = _compile_all(compiler, work, progress)
+        objects = _compile_model(compiler, work, progress) + _support_objects(compiler, version, progress)
         _run([compiler, "-shared", "-o", str(folder / LIBRARY), *map(str, objects), "-pthread"], work)
         shutil.rmtree(work)
         progress(f"engine built in {time.monotonic() - started:.0f} s")
@@ -116,32 +117,63 @@ def build_library(
     return cached_directory("engine", key, make) / LIBRARY
 
 
-def _compile_all(compiler: str, work: Path, progress: Progress) -> list[Path]:
-    include = verilator_include_dir()
-    sources = [*work.glob("*.cpp"), *SHIM.glob("*.cpp"), *(include / name for name in SUPPORT)]
-    sources.sort(key=lambda path: path.stat().st_size, reverse=True)
-    flags = [*COMPILER_FLAGS, f"-I{work}", f"-I{SHIM}", f"-I{include}", f"-I{include / 'vltstd'}"]
-    _run(
-        [compiler, *flags, *FAST_FLAGS, "-x", "c++-header", f"{MODEL}__pch.h", "-o", f"{MODEL}__pch.h.gch"],
-        work,
+def _compile_model(compiler: str, work: Path, progress: Progress) -> list[Path]:
+    """Compile what Verilator wrote, and the shim; return the object files."""
+    header = f"{MODEL}__pch.h"
+    flags = [*COMPILER_FLAGS, f"-I{work}", f"-I{SHIM}", *_include_flags()]
+    (work / f"{header}.gch").mkdir()
+    headers = [
+        [compiler, *flags, *optimise, "-x", "c++-header", header, "-o", f"{header}.gch/{name}"]
+        for name, optimise in (("fast", FAST_FLAGS), ("slow", SLOW_FLAGS))
+    ]
+    _run_all(headers, work, lambda number: None)
+
+    sources = sorted(
+        [*work.glob("*.cpp"), *SHIM.glob("*.cpp")], key=lambda path: path.stat().st_size, reverse=True
     )
-
-    def build(source: Path) -> Path:
-        target = work / f"{source.stem}.o"
+    jobs = []
+    for source in sources:
         optimise = SLOW_FLAGS if source.stem.endswith("__Slow") else FAST_FLAGS
-        _run([compiler, *flags, *optimise, "-c", str(source), "-o", str(target)], work)
-        return target
+        jobs.append([compiler, *flags, *optimise, "-include", header, *_output(source)])
+    _run_all(jobs, work, lambda number: progress(f"compiled {number} of {len(jobs)} files"))
+    return [work / f"{source.stem}.o" for source in sources]
 
-    workers = max(1, os.cpu_count() or 1)
-    with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(build, source) for source in sources]
-        for number, done in enumerate(as_completed(running), 1):
-            if done.exception() is not None:
-                for other in running:
-                    other.cancel()
-            done.result()
-            progress(f"compiled {number} of {len(sources)}")
-    return [job.result() for job in running]
+
+def _support_objects(compiler: str, version: str, progress: Progress) -> list[Path]:
+    """Return the object files of Verilator's own sources, compiled if they are not in the cache."""
+    include = verilator_include_dir()
+    sources = [include / name for name in SUPPORT]
+    key = content_key(version, repr((COMPILER_FLAGS, FAST_FLAGS)), *sources)
+
+    def make(folder: Path) -> None:
+        progress("compiling Verilator's support code (once)")
+        command = [compiler, *COMPILER_FLAGS, *FAST_FLAGS, *_include_flags()]
+        _run_all([[*command, *_output(source)] for source in sources], folder, lambda number: None)
+
+    folder = cached_directory("verilator-support", key, make)
+    return [folder / f"{source.stem}.o" for source in sources]
+
+
+def _include_flags() -> list[str]:
+    include = verilator_include_dir()
+    return [f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def _output(source: Path) -> list[str]:
+    return ["-c", str(source), "-o", f"{source.stem}.o"]
+
+
+def _run_all(commands: list[list[str]], folder: Path, finished: Callable[[int], None]) -> None:
+    """Run commands, as many at a time as there are processors; ``finished`` is told how many are done."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = [pool.submit(_run, command, folder) for command in commands]
+        try:
+            for number, job in enumerate(as_completed(running), 1):
+                job.result()
+                finished(number)
+        finally:
+            for job in running:
+                job.cancel()
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
