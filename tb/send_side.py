@@ -398,7 +398,8 @@ class SendSideBench:
             source.step()
         room = 0
         for plane, until in enumerate(self.busy_until):
-            if until <= self.cycle and not self.blocked_planes >> plane & 1:
+            # A plane holds the frame it sends and half of one more.
+            if until <= self.cycle + self.frame_cycles // 2 and not self.blocked_planes >> plane & 1:
                 room |= 1 << plane
         if room != self.room_now:
             self.room_now = room

@@ -159,23 +159,17 @@ class Bind(wiring.Component):
         with m.If(take_control | release.any()):
             m.d.sync += used.eq((used | (take_control << free_row)[:_CONTROLS]) & ~release)
 
-        # Room: what the transmitter shows, less what is on its way there.
+        # Room: the transmitter counts from the moment the plan is on offer, the packet before that stands here.
         issue_busy = Signal()
         issue_plane = Signal(plane_bits(config))
-        handed = [Signal(planes, name=f"handed{n}") for n in range(2)]
+        taken = Signal(planes)
+        open_planes = Signal(planes)
         room = Signal(planes)
-        plan_plane = self.plan.payload.plane
-        m.d.sync += [handed[0].eq(0), handed[1].eq(handed[0])]
-        with m.If(self.plan.valid & self.plan.ready & ~self.plan.payload.discard):
-            m.d.sync += handed[0].eq(1 << plan_plane)
-        m.d.comb += room.eq(
-            self.room
-            & self.port_up
-            & ~(issue_busy << issue_plane)[:planes]
-            & ~(self.plan.valid << plan_plane)[:planes]
-            & ~handed[0]
-            & ~handed[1]
-        )
+        m.d.comb += [
+            taken.eq((issue_busy << issue_plane)[:planes]),
+            open_planes.eq(self.room & self.port_up),
+            room.eq(open_planes & ~taken),
+        ]
 
         # Which control packet could go, and which planes are wanted by one.
         control_can = Signal()
@@ -225,7 +219,7 @@ class Bind(wiring.Component):
             data_first.eq((in_row == _CONTROL_CAP) & data_waits),
             scan_end.eq(scan + 1 >= data_list.count),
             choice.usable.eq(table.usable & self.port_up & ~Mux(in_row == _CONTROL_CAP, 0, wanted_planes)),
-            choice.room.eq(room),
+            choice.room.eq(open_planes),
             table.look_qp.eq(selected_qp),
             self.state_qp.eq(selected_qp),
             table.pick_qp.eq(qp),
@@ -246,8 +240,8 @@ class Bind(wiring.Component):
 
         def next_packet() -> None:
             """This data packet cannot go now: try the one behind it, unless nobody has room for any."""
-            m.d.sync += scan.eq(Mux(scan_end | ~room.any(), 0, scan + 1))
-            with m.If(scan_end | ~room.any()):
+            m.d.sync += scan.eq(Mux(scan_end | ~open_planes.any(), 0, scan + 1))
+            with m.If(scan_end | ~open_planes.any()):
                 m.d.sync += in_row.eq(0)
             m.next = "SELECT"
 
@@ -294,6 +288,9 @@ class Bind(wiring.Component):
                     m.next = "PICKED"
                 with m.Elif(~choice.valid):
                     next_packet()
+                with m.Elif(taken.bit_select(choice.plane, 1)):
+                    # Whether that plane has room for another one shows when the packet before is on offer.
+                    m.next = "PLANE"
                 with m.Else():
                     m.d.comb += [choice.take.eq(1), picked_plane.eq(choice.plane)]
                     m.d.sync += plane.eq(choice.plane)
