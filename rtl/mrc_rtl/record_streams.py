@@ -51,17 +51,16 @@ class RecordArbiter(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        last = Signal(range(self.sources))
+        later = Signal(self.sources)  # the sources behind the one that was served last
         chosen = Signal(range(self.sources))
         some = Signal()
-        # Later assignments win: the nearest source behind the last one is assigned last.
-        with m.Switch(last):
-            for origin in range(self.sources):
-                with m.Case(origin):
-                    for distance in range(self.sources, 0, -1):
-                        source = (origin + distance) % self.sources
-                        with m.If(self.inputs[source].valid):
-                            m.d.comb += [chosen.eq(source), some.eq(1)]
+        # Later assignments win: the lowest source, then the lowest one behind the last.
+        for source in reversed(range(self.sources)):
+            with m.If(self.inputs[source].valid):
+                m.d.comb += [chosen.eq(source), some.eq(1)]
+        for source in reversed(range(self.sources)):
+            with m.If(self.inputs[source].valid & later[source]):
+                m.d.comb += chosen.eq(source)
         free = Signal()
         m.d.comb += [
             free.eq(~self.output.valid | self.output.ready),
@@ -69,12 +68,12 @@ class RecordArbiter(wiring.Component):
         ]
         with m.If(free):
             m.d.sync += self.output.valid.eq(some)
-            with m.If(some):
-                m.d.sync += last.eq(chosen)
             with m.Switch(chosen):
                 for source in range(self.sources):
                     with m.Case(source):
                         m.d.comb += self.inputs[source].ready.eq(some)
+                        with m.If(some):
+                            m.d.sync += later.eq(-1 << (source + 1))
                         with m.If(some):
                             m.d.sync += self.output.payload.eq(self.inputs[source].payload)
         return m
