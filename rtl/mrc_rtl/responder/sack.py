@@ -1,6 +1,6 @@
 """Builds SACKs, NACKs, transport ACKs and NAKs."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -126,33 +126,32 @@ class SackGenerator(wiring.Component):
         )
         transport = answer | trigger.nak
 
-        # Headers stand at the upper end of the body.
+        # Headers stand at the upper end of the body; what follows a shorter one than SETH is ignored.
         body = Signal(BODY_BITS)
         words = Signal(4)
         opcode = Signal(8)
         kind = Signal(range(4))
 
-        def at_the_front(*headers: Signal) -> Cat:
-            value = Cat(*(header.as_value() for header in reversed(headers)))
-            return Cat(Const(0, BODY_BITS - len(value)), value)
+        def front(header: Signal) -> Value:
+            return body[BODY_BITS - len(header.as_value()) :]
 
+        m.d.comb += body.eq(Cat(cc_state, seth))
         with m.If(transport):
             m.d.comb += [
-                body.eq(at_the_front(aeth)),
+                front(aeth).eq(aeth),
                 words.eq(wire.AETH.bits // _WORD),
                 opcode.eq(wire.Opcode.ACKNOWLEDGE),
                 kind.eq(Mux(trigger.nak, GlobalCounter.NAK_SENT, GlobalCounter.ACK_SENT)),
             ]
         with m.Elif(trigger.sack):
             m.d.comb += [
-                body.eq(at_the_front(seth, cc_state)),
                 words.eq((wire.SETH.bits + wire.CC_STATE.bits) // _WORD),
                 opcode.eq(wire.Opcode.SACK),
                 kind.eq(GlobalCounter.SACK_SENT),
             ]
         with m.Else():
             m.d.comb += [
-                body.eq(at_the_front(neth)),
+                front(neth).eq(neth),
                 words.eq(wire.NETH.bits // _WORD),
                 opcode.eq(wire.Opcode.NACK),
                 kind.eq(GlobalCounter.NACK_SENT),

@@ -13,10 +13,10 @@ from ..records import GlobalCounter
 __all__ = ["LEAST_BYTES", "PLAIN_LIMIT", "TRIGGER_QUEUE_DEPTH", "SackTriggers", "trigger_record"]
 
 #: Triggers that wait to be answered.
-TRIGGER_QUEUE_DEPTH = 32
+TRIGGER_QUEUE_DEPTH = 16
 
 #: Beyond this many waiting triggers only those are taken that nothing else makes good.
-PLAIN_LIMIT = 16
+PLAIN_LIMIT = 8
 
 #: What a packet adds to its QP's count at least.
 LEAST_BYTES = 1024
