@@ -14,7 +14,7 @@ ENTRY_WORDS = 4
 
 
 class EntryMemory(wiring.Component):
-    """Entries of four 64-bit words, written word by word, read in rows of the data path's width (at most 256).
+    """Entries of four 64-bit words, written word by word, read in rows of the data path's width, at most 256.
 
     Words of one row are collected and written together, so the memory has whole rows and one write port. A
     command that does not reach the end of a row writes zeros behind its last word.

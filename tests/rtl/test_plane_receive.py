@@ -258,7 +258,7 @@ def test_trimmed_at_every_byte(stack: str, last_hop: bool) -> None:
     whole = packet(stack, Opcode.WRITE_MIDDLE, bytes(200))
     shift = {"plain": 0, "srv6": 40, "srh": 64}[stack]
     marked = trim(whole, len(whole), correct_lengths=False, last_hop=last_hop)
-    sizes = range(60, 150 + shift, 1)
+    sizes = range(60, 150 + shift)
 
     async def script(ctx: Any) -> None:
         for size in sizes:
@@ -388,7 +388,7 @@ def test_a_full_buffer_drops_and_forgets(width: int) -> None:
 
     async def script(ctx: Any) -> None:
         kept = []
-        for turn in range(12):
+        for _ in range(12):
             contents = [chooser.randbytes(chooser.choice([100, 200, 256])) for _ in range(5)]
             used = 0
             dropped = 0

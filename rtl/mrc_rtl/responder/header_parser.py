@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from .. import records, wire
 from ..config import NicConfig
 from ..layouts import to_network_order
-from ..wire import NextHeader, Opcode
+from ..wire import Opcode
 from .frame_words import WORD_BYTES
 from .normaliser import COUNT_BITS, IP_OFFSET, LAST_POSITION
 

@@ -53,8 +53,9 @@ class RxTracker(wiring.Component):
 
     The bitmap of a SACK is two whole words: its base is the lowest PSN that was placed and never reported,
     aligned down to a word. That PSN is kept as a bound: what lies behind a bitmap counts as unreported again,
-    and a base moves on over words that show nothing. With nothing unreported it walks the window in steps of 64 from the expected PSN,
-    so that a lost SACK is made good. Bits up to the cumulative PSN read 1, bits behind the window 0.
+    and a base moves on over words that show nothing. With nothing unreported it walks the window in steps of
+    64 from the expected PSN, so that a lost SACK is made good. Bits up to the cumulative PSN read 1, bits
+    behind the window 0.
 
     Parameters
     ----------
