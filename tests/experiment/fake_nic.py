@@ -2,7 +2,7 @@
 
 It keeps the tables the device API writes, builds real frames from the QP's template, sprays data over planes
 in strict turn, places what arrives where its RETH says, answers with cumulative SACKs and transport ACKs,
-and writes completions into their rings. It never retransmits: after a lost frame its flow waits for the limit.
+and writes completions into their rings. It never retransmits: a flow that lost a frame waits for the limit.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -11,11 +12,10 @@ from mrc_host.errors import MrcError
 
 __all__ = ["report", "run"]
 
-NIC_KINDS = ("rtl",)
 FABRIC_KINDS = ("model",)
 
 
-def _refuse_kind(option: str, value: str, available: tuple[str, ...]) -> None:
+def _refuse_kind(option: str, value: str, available: Iterable[str]) -> None:
     if value not in available:
         raise MrcError(f"{option} must be {' or '.join(available)} in this build, got {value!r}")
 
@@ -46,7 +46,6 @@ def run(
     Exit codes: 0 no criterion failed and at least one was judged, 1 a criterion failed, 2 wrong use or
     configuration, 3 infrastructure error or nothing judged, 130 interrupted (partial results are valid).
     """
-    _refuse_kind("--nic", nic, NIC_KINDS)
     _refuse_kind("--fabric", fabric, FABRIC_KINDS)
     if waves:
         raise MrcError("--waves must be left out: this build has no waveforms of verilated NICs")
@@ -54,13 +53,18 @@ def run(
     from mrc_host.experiment.progress import view_for
     from mrc_host.experiment.runner import run_experiment
     from mrc_host.experiment.summary import print_summary
+    from mrc_host.experiment.testbed import NIC_FACTORIES
+
+    _refuse_kind("--nic", nic, NIC_FACTORIES)
 
     settings = list(overrides)
     settings += [f"seed={seed}"] if seed is not None else []
     settings += [f"runner.jobs={jobs}"] if jobs is not None else []
     settings += ["capture.pcap=true"] if pcap else []
     experiment = load_experiment(file, settings)
-    result = run_experiment(experiment, out=out, view=view_for(), argv=sys.argv)
+    result = run_experiment(
+        experiment, out=out, nic_factory=NIC_FACTORIES[nic], view=view_for(), argv=sys.argv
+    )
     print_summary(result)
     return result.exit_code
 

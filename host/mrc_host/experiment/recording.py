@@ -99,6 +99,8 @@ def write_records(
 
 
 def _messages(seen: Observations, start_ps: int) -> dict[str, Any]:
+    import pyarrow as pa
+
     columns: dict[str, list[int | None]] = {name: [] for name in MESSAGE_COLUMNS}
     for state in seen.states:
         flow = state.flow
@@ -111,7 +113,7 @@ def _messages(seen: Observations, start_ps: int) -> dict[str, Any]:
             for name in ("posted_ps", "last_byte_ps", "sender_done_ps", "receiver_done_ps"):
                 time_ps = getattr(message, name)
                 columns[name].append(None if time_ps is None else time_ps - start_ps)
-    return columns
+    return {name: pa.array(values, pa.int64()) for name, values in columns.items()}
 
 
 def _flow(result: FlowResult) -> dict[str, Any]:

@@ -26,7 +26,16 @@ from mrc_host.nic.options import MacOptions, MemoryOptions
 from mrc_rtl.config import NicConfig
 from mrc_rtl.wire import MPR_UNIT_PSNS, PSN_MASK, Opcode
 
-__all__ = ["NicFactory", "NicRequest", "Testbed", "base_rtt_ps", "build_testbed", "set_up", "verilated_nic"]
+__all__ = [
+    "NIC_FACTORIES",
+    "NicFactory",
+    "NicRequest",
+    "Testbed",
+    "base_rtt_ps",
+    "build_testbed",
+    "set_up",
+    "verilated_nic",
+]
 
 CQE_BYTES = 32
 STARTING_PSN = component_key("starting PSN")
@@ -66,6 +75,10 @@ def verilated_nic(request: NicRequest) -> Nic:
     from mrc_host.nic.verilated import VerilatedNic
 
     return VerilatedNic(request.config, request.mac, request.memory, progress=request.progress)
+
+
+NIC_FACTORIES: dict[str, NicFactory] = {"rtl": verilated_nic}
+"""Kinds of NIC by name."""
 
 
 @dataclass

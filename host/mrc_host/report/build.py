@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 
 from mrc_host.errors import InfrastructureError
 from mrc_host.experiment.definitions import DEFINITIONS
@@ -109,14 +108,14 @@ def _page(data: RunData, figures: list[Figure]) -> str:
     )
     style = environment.get_template("style.css").render()
     return environment.get_template("report.html.j2").render(
-        style=Markup(style + CHART_STYLE),
+        style=style + CHART_STYLE,
         experiment=data.experiment,
         run=data.run,
         title=data.experiment.title or data.experiment.name,
         state=_state(data),
         tiles=_tiles(data),
         criteria=_criteria(data),
-        figures=[(figure, Markup(figure.svg)) for figure in figures],
+        figures=figures,
         flows=_flows(data),
         similarity=_metric_rows(data, SIMILARITY),
         metrics=_metric_rows(data, tuple(DEFINITIONS)),

@@ -53,7 +53,11 @@ def goodput_figure(data: RunData) -> Figure:
         chart.level(bound, f"bound: {bound:.1f} Gb/s of payload on all links")
     chart.x_axis(10)
     rows = [
-        [f"{edges[number]:.3f}", *(f"{rates[plane, number]:.4f}" for plane in range(planes))]
+        [
+            f"{edges[number]:.4f}",
+            f"{edges[number + 1]:.4f}",
+            *(f"{rates[plane, number]:.5f}" for plane in range(planes)),
+        ]
         for number in range(count)
     ]
     return Figure(
@@ -62,7 +66,7 @@ def goodput_figure(data: RunData) -> Figure:
         f"Payload that arrived at all NICs for the first time, in bins of {width:g} µs, planes stacked. "
         "Equal bands mean an even spread.",
         chart.svg(),
-        ["time_us", *(f"plane_{plane}_gbps" for plane in range(planes))],
+        ["start_us", "end_us", *(f"plane_{plane}_gbps" for plane in range(planes))],
         rows,
         wide=True,
         legend=[(f"p{plane}", f"plane {plane}") for plane in range(planes)],
