@@ -26,6 +26,10 @@ __all__ = [
     "ring_rows",
 ]
 
+#: Attributes of a memory that goes to block RAM however few rows it has: as distributed RAM, 32 rows of 64
+#: bits cost some 250 LUT4.
+BLOCK_RAM = {"ram_style": "block"}
+
 #: PSNs in a word.
 WORD_BITS = 32
 

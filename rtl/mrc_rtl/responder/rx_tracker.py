@@ -10,7 +10,16 @@ from amaranth.lib.wiring import In, Out
 from .. import records, wire
 from ..config import NicConfig
 from ..tables import QpErrorReason
-from .psn_ring import WORD_BITS, WORD_INDEX_BITS, RingClear, below_mask, lap_parity, ring_rows, row_address
+from .psn_ring import (
+    BLOCK_RAM,
+    WORD_BITS,
+    WORD_INDEX_BITS,
+    RingClear,
+    below_mask,
+    lap_parity,
+    ring_rows,
+    row_address,
+)
 
 __all__ = ["RxTracker"]
 
@@ -128,8 +137,11 @@ class RxTracker(wiring.Component):
         word_layout = data.StructLayout({"placed": WORD_BITS, "last": WORD_BITS})
         where_layout = data.StructLayout({"expected": _PSN, "highest": _PSN, "above": ring_bits + 1})
         seen_layout = data.StructLayout({"received": 30, "lowest": _PSN})
-        walk_layout = data.StructLayout({"walk": _PSN, "peer": 16})
-        m.submodules.words = words = Memory(shape=word_layout, depth=ring_rows(config), init=[])
+        turns = config.mpr_psns // (2 * WORD_BITS)  # of 64 PSNs over the window
+        walk_layout = data.StructLayout({"turn": range(turns), "peer": 16})
+        m.submodules.words = words = Memory(
+            shape=word_layout, depth=ring_rows(config), init=[], attrs=BLOCK_RAM
+        )
         m.submodules.where = where_memory = Memory(shape=where_layout, depth=config.qps, init=[])
         m.submodules.seen = seen_memory = Memory(shape=seen_layout, depth=config.qps, init=[])
         m.submodules.walk = walk_memory = Memory(shape=walk_layout, depth=config.qps, init=[])
@@ -162,16 +174,38 @@ class RxTracker(wiring.Component):
         below = Signal(WORD_BITS)
         m.d.comb += below.eq(below_mask(position))
 
-        # The SACK's view.
-        cursor = Signal(_PSN_WORD)
+        # The SACK's view: a PSN that is compared with the highest one, and from which words are read.
+        probe = Signal(_PSN)
+        within = Signal()
         base = Signal(_PSN_WORD)
         bitmap = Signal(2 * WORD_BITS)
         unreported = Signal()
-        lowest_known = Signal(_PSN)
-        walk_inside = Signal()
         outside = Signal()  # the second word lies behind the window
         nothing = Signal()
+        second = Signal()
+        turn = Signal(range(turns))
         reported = Signal()
+        m.d.comb += within.eq(~(where.data.highest - probe)[_PSN - 1])
+        index_bits = ring_bits - WORD_INDEX_BITS
+        cursor = probe[WORD_INDEX_BITS:]
+        expected_word = where.data.expected[WORD_INDEX_BITS:]
+        same_place = Signal()
+        same_word = Signal()
+        shown = Signal(WORD_BITS)
+        view = word_read.data.placed ^ cursor[index_bits].replicate(WORD_BITS)
+        m.d.comb += [
+            same_place.eq(cursor[:index_bits] == expected_word[:index_bits]),
+            same_word.eq(same_place & (cursor[index_bits] == expected_word[index_bits])),
+            # The expected PSN's place one lap later: only the PSNs below it are in the window.
+            shown.eq(
+                Mux(
+                    outside,
+                    0,
+                    (view | (below & same_word.replicate(WORD_BITS)))
+                    & (below | ~(same_place & ~same_word).replicate(WORD_BITS)),
+                )
+            ),
+        ]
 
         report_free = Signal()
         advance_free = Signal()
@@ -242,7 +276,7 @@ class RxTracker(wiring.Component):
                 where_write.data.above.eq(0),
                 seen_write.data.received.eq(0),
                 seen_write.data.lowest.eq(init.initial_psn),
-                walk_write.data.walk.eq(init.initial_psn),
+                walk_write.data.turn.eq(0),
                 walk_write.data.peer.eq(init.peer_qpn_low),
                 expected_write.data.eq(init.initial_psn),
             ]
@@ -253,7 +287,7 @@ class RxTracker(wiring.Component):
                 where_write.data.above.eq(new_above),
                 seen_write.data.received.eq(seen.data.received + nominal),
                 seen_write.data.lowest.eq(Mux(becomes_lowest, placed.psn, seen.data.lowest)),
-                walk_write.data.walk.eq(Cat(Const(0, WORD_INDEX_BITS), cursor)),
+                walk_write.data.turn.eq(turn),
                 walk_write.data.peer.eq(walk.data.peer),
                 expected_write.data.eq(new_expected),
             ]
@@ -424,88 +458,52 @@ class RxTracker(wiring.Component):
             # A SACK's content: where the bitmap begins, then its two words.
             with m.State("SNAPSHOT_LOWEST"):
                 m.d.comb += reread.eq(1)
-                below_expected = (seen.data.lowest - where.data.expected)[_PSN - 1]
-                m.d.sync += [
-                    lowest_known.eq(Mux(below_expected, where.data.expected, seen.data.lowest)),
-                    walk_inside.eq(
-                        ~(walk.data.walk - where.data.expected)[_PSN - 1]
-                        & ~(where.data.highest - walk.data.walk)[_PSN - 1]
-                    ),
-                ]
+                passed_by = (seen.data.lowest - where.data.expected)[_PSN - 1]
+                m.d.sync += probe.eq(Mux(passed_by, where.data.expected, seen.data.lowest))
                 m.next = "SNAPSHOT_BASE"
             with m.State("SNAPSHOT_BASE"):
-                fresh = Signal()
-                m.d.comb += fresh.eq(~(where.data.highest - lowest_known)[_PSN - 1])
-                m.d.sync += unreported.eq(fresh)
-                start = Mux(fresh, lowest_known, Mux(walk_inside, walk.data.walk, where.data.expected))
-                m.d.sync += cursor.eq(start[WORD_INDEX_BITS:])
+                m.d.sync += unreported.eq(within)
+                with m.If(within):
+                    m.next = "SNAPSHOT_READ"
+                with m.Else():
+                    m.d.sync += cursor.eq(expected_word + (walk.data.turn << 1))
+                    m.next = "SNAPSHOT_WALK"
+            with m.State("SNAPSHOT_WALK"):
+                m.d.sync += turn.eq(Mux(within, walk.data.turn + 1, 1))
+                with m.If(~within):
+                    m.d.sync += cursor.eq(expected_word)
                 m.next = "SNAPSHOT_READ"
             with m.State("SNAPSHOT_READ"):
+                m.d.comb += [chosen_qp.eq(qp), word_psn.eq(probe), word_read.en.eq(1)]
+                m.d.sync += [base.eq(cursor), outside.eq(0), nothing.eq(1), second.eq(0)]
+                m.next = "SNAPSHOT_WORD"
+            with m.State("SNAPSHOT_WORD"):
                 m.d.comb += [
+                    position.eq(where.data.expected[:WORD_INDEX_BITS]),
                     chosen_qp.eq(qp),
-                    word_psn.eq(Cat(Const(0, WORD_INDEX_BITS), cursor)),
-                    word_read.en.eq(1),
+                    word_psn.eq(Cat(Const(0, WORD_INDEX_BITS), (cursor + 1)[:_PSN_WORD])),
+                    word_read.en.eq(~second),
                 ]
-                m.d.sync += [base.eq(cursor), outside.eq(0), nothing.eq(1)]
-                m.next = "SNAPSHOT_FIRST"
-            for state, following in (
-                ("SNAPSHOT_FIRST", "SNAPSHOT_SECOND"),
-                ("SNAPSHOT_SECOND", "SNAPSHOT_ANSWER"),
-            ):
-                with m.State(state):
-                    expected_word = where.data.expected[WORD_INDEX_BITS:]
-                    index_bits = ring_bits - WORD_INDEX_BITS
-                    same_place = Signal(name=f"same_place_{state.lower()}")
-                    same_word = Signal(name=f"same_word_{state.lower()}")
-                    now_word = Signal(WORD_BITS, name=f"now_{state.lower()}")
-                    view = word_read.data.placed ^ cursor[index_bits].replicate(WORD_BITS)
-                    m.d.comb += [
-                        position.eq(where.data.expected[:WORD_INDEX_BITS]),
-                        same_place.eq(cursor[:index_bits] == expected_word[:index_bits]),
-                        same_word.eq(same_place & (cursor[index_bits] == expected_word[index_bits])),
-                    ]
-                    with m.If(outside):
-                        m.d.comb += now_word.eq(0)
-                    with m.Elif(~same_place):
-                        m.d.comb += now_word.eq(view)
-                    with m.Elif(same_word):
-                        m.d.comb += now_word.eq(view | below)
-                    with m.Else():
-                        # One lap later: only the PSNs below the expected one's place are in the window.
-                        m.d.comb += now_word.eq(view & below)
-                        m.d.sync += outside.eq(1)
-                    m.d.sync += [
-                        bitmap.eq(Cat(bitmap[WORD_BITS:], now_word)),
-                        cursor.eq(cursor + 1),
-                        nothing.eq(nothing & ~Mux(same_word, now_word & ~below, now_word).any()),
-                    ]
-                    if state == "SNAPSHOT_FIRST":
-                        following_psn = Cat(Const(0, WORD_INDEX_BITS), (cursor + 1)[:_PSN_WORD])
-                        m.d.comb += [chosen_qp.eq(qp), word_psn.eq(following_psn), word_read.en.eq(1)]
-                    m.next = following
+                m.d.sync += [
+                    second.eq(1),
+                    bitmap.eq(Cat(bitmap[WORD_BITS:], shown)),
+                    probe.eq(Cat(Const(0, WORD_INDEX_BITS), cursor + 1)),
+                    outside.eq(outside | (same_place & ~same_word)),
+                    nothing.eq(nothing & ~(shown & ~(below & same_word.replicate(WORD_BITS))).any()),
+                ]
+                with m.If(second):
+                    m.next = "SNAPSHOT_ANSWER"
             with m.State("SNAPSHOT_ANSWER"):
-                skip = Signal()
-                m.d.comb += skip.eq(
-                    unreported
-                    & nothing
-                    & ~(where.data.highest - Cat(Const(0, WORD_INDEX_BITS), cursor))[_PSN - 1]
-                )
-                with m.If(skip):
+                with m.If(unreported & nothing & within):
                     m.next = "SNAPSHOT_READ"
                 with m.Else():
                     m.d.comb += self.snapshot_answer.valid.eq(1)
                     with m.If(self.snapshot_answer.ready):
                         m.d.comb += [
-                            seen_write.en.eq(reported),
+                            seen_write.en.eq(reported & unreported),
                             walk_write.en.eq(reported & ~unreported),
                             seen_write.data.received.eq(seen.data.received),
-                            seen_write.data.lowest.eq(
-                                Mux(
-                                    unreported,
-                                    Cat(Const(0, WORD_INDEX_BITS), cursor),
-                                    where.data.highest + 1,
-                                )
-                            ),
+                            seen_write.data.lowest.eq(probe),
                         ]
                         m.next = "IDLE"
             with m.State("STATE_MESSAGES"):
