@@ -1,4 +1,6 @@
-"""Invariant CRC over a stream: insertion when sending, check when receiving, one beat per cycle.
+"""Invariant CRC over a stream, one beat per cycle: the register, and the check of received frames.
+
+Insertion into frames that are sent stands in :mod:`mrc_rtl.transmit.icrc_insert`.
 
 CRC-32 is linear: a step over one beat is ``state' = A * state + D * data`` with constant bit matrices. ``D``
 works ahead of the loop in a stage of its own, so that the loop holds a 32-bit matrix at every width. Two
@@ -23,12 +25,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from . import wire
-from .stream import PacketStream
 
-__all__ = ["INNER_OFFSETS", "IcrcCheck", "IcrcInsert", "IcrcStep", "masked_bytes"]
+__all__ = ["INNER_OFFSETS", "STATE_BITS", "IcrcCheck", "IcrcMasks", "IcrcStep", "advance", "masked_bytes"]
 
 _POLYNOMIAL = wire.ICRC_POLYNOMIAL_REFLECTED
-_STATE_BITS = 32
+#: Bits of the CRC register.
+STATE_BITS = 32
 
 #: What the register holds after a frame with its right CRC behind it.
 _RESIDUE = 0xDEBB20E3
@@ -59,13 +61,21 @@ def _multiply(columns: Sequence[int], vector: Value) -> Value:
     """Product of a bit matrix, given by columns, with a vector: the parity of the masked vector per row."""
     return Cat(
         (vector & Const(sum((column >> row & 1) << n for n, column in enumerate(columns)), len(vector))).xor()
-        for row in range(_STATE_BITS)
+        for row in range(STATE_BITS)
     )
 
 
-def _advance(state: Value, bits: int) -> Value:
-    """Expression for the state after ``bits`` zero bits, before them when negative."""
-    return _multiply([_shifted(1 << n, bits) for n in range(_STATE_BITS)], state)
+def advance(state: Value, bits: int) -> Value:
+    """State after a number of zero bits, as an expression of constant matrices.
+
+    Parameters
+    ----------
+    state : Value
+        32 bits.
+    bits : int
+        Zero bits that follow; negative: that are taken back.
+    """
+    return _multiply([_shifted(1 << n, bits) for n in range(STATE_BITS)], state)
 
 
 def _start_constant() -> int:
@@ -93,7 +103,7 @@ def masked_bytes(offset: int) -> dict[int, int]:
     return masked
 
 
-class _Masks(wiring.Component):
+class IcrcMasks(wiring.Component):
     """Replaces what the ICRC does not cover: bytes before the inner IPv6 header, variant fields, no bytes.
 
     Parameters
@@ -178,7 +188,7 @@ class IcrcStep(wiring.Component):
     width : int
         Width of a beat in bits, a multiple of 32.
     taken_back : int
-        Zero bytes to take back from the state, a constant that costs nothing (see :class:`IcrcInsert`).
+        Zero bytes to take back from the state; being constant it costs nothing.
 
     Members
     -------
@@ -200,7 +210,7 @@ class IcrcStep(wiring.Component):
     """
 
     def __init__(self, width: int, taken_back: int = 0) -> None:
-        if width < _STATE_BITS or width % _STATE_BITS:
+        if width < STATE_BITS or width % STATE_BITS:
             raise ValueError(f"width must be a positive multiple of 32 bits, got {width}")
         self._width = width
         self._taken_back = taken_back
@@ -210,7 +220,7 @@ class IcrcStep(wiring.Component):
                 "first": In(1),
                 "valid": In(1),
                 "enable": In(1, init=1),
-                "state": Out(_STATE_BITS),
+                "state": Out(STATE_BITS),
             }
         )
 
@@ -220,7 +230,7 @@ class IcrcStep(wiring.Component):
             _shifted(_forward(_POLYNOMIAL, self._width - 1 - n), -8 * self._taken_back)
             for n in range(self._width)
         ]
-        share = Signal(_STATE_BITS)
+        share = Signal(STATE_BITS)
         share_first = Signal()
         share_valid = Signal()
         with m.If(self.enable):
@@ -228,7 +238,7 @@ class IcrcStep(wiring.Component):
             with m.If(self.valid):
                 m.d.sync += [share.eq(_multiply(columns, self.data)), share_first.eq(self.first)]
             with m.If(share_valid):
-                before = Mux(share_first, 0, _advance(self.state, self._width))
+                before = Mux(share_first, 0, advance(self.state, self._width))
                 m.d.sync += self.state.eq(before ^ share)
         return m
 
@@ -281,7 +291,7 @@ class IcrcCheck(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes = self._width // 8
-        m.submodules.masks = masks = _Masks(self._width, [self._offset])
+        m.submodules.masks = masks = IcrcMasks(self._width, [self._offset])
         m.submodules.step = step = IcrcStep(self._width)
         with m.If(self.last):
             m.d.comb += masks.keep.eq(Cat(n < self.count for n in range(lanes)))
@@ -307,7 +317,7 @@ class IcrcCheck(wiring.Component):
             m.d.sync += missing[0].eq(lanes - self.count)
         with m.If(ends[0]):
             m.d.sync += missing[1].eq(missing[0])
-        residue = Signal(_STATE_BITS)
+        residue = Signal(STATE_BITS)
         with m.Switch(missing[1]):
             for count in range(lanes + 1):
                 with m.Case(count):
@@ -315,153 +325,4 @@ class IcrcCheck(wiring.Component):
         with m.If(ends[1]):
             m.d.sync += self.ok.eq(step.state == residue)
         m.d.comb += self.idle.eq(~(self.valid | ends[0] | ends[1] | self.done))
-        return m
-
-
-class IcrcInsert(wiring.Component):
-    """Appends the ICRC to frames; one beat per cycle, and one cycle more where the ICRC needs a beat more.
-
-    Frames come without ICRC and padded, so that their length is 2 modulo 4 (Ethernet has 14 bytes, all that
-    follows is a multiple of 4): each lane then holds one certain byte of the ICRC. The register is kept as
-    if two zero bytes were taken back at its end; the others, a multiple of four, are taken back in stages of
-    one bit of their number each.
-
-    Parameters
-    ----------
-    width : int
-        Width of a beat in bits.
-    tag_bits : int
-        Bits that travel beside each beat.
-
-    Members
-    -------
-    sink : In(PacketStream)
-        ``tready`` is low in the cycle after a last beat that needs another one behind it, and while
-        ``source`` waits.
-    srv6 : In(1)
-        The inner IPv6 header stands behind an outer one; constant over a frame.
-    sink_tag, source_tag : In, Out(tag_bits)
-        For the owner's use.
-    source : Out(PacketStream)
-    idle : Out(1)
-        No beat is held.
-    """
-
-    def __init__(self, width: int, tag_bits: int = 1) -> None:
-        self._width = width
-        self._tag_bits = tag_bits
-        super().__init__(
-            {
-                "sink": In(PacketStream(width)),
-                "srv6": In(1),
-                "sink_tag": In(tag_bits),
-                "source": Out(PacketStream(width)),
-                "source_tag": Out(tag_bits),
-                "idle": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        lanes = self._width // 8
-        advance = Signal()
-        split = Signal()
-        beyond = Signal()
-        take = Signal()
-        at_start = Signal(init=1)
-        m.d.comb += [
-            advance.eq(~self.source.tvalid | self.source.tready),
-            self.sink.tready.eq(advance & ~beyond),
-            take.eq(self.sink.tvalid & self.sink.tready),
-            # A frame that fills its last beat but for two bytes: the ICRC lies on both sides of the edge.
-            split.eq(self.sink.tlast & self.sink.tkeep[lanes - 3]),
-        ]
-        with m.If(advance):
-            m.d.sync += beyond.eq(take & split)
-        with m.If(take):
-            m.d.sync += at_start.eq(self.sink.tlast)
-
-        m.submodules.masks = masks = _Masks(self._width, INNER_OFFSETS)
-        m.submodules.step = step = IcrcStep(self._width, taken_back=2)
-        m.d.comb += [
-            masks.data.eq(self.sink.tdata),
-            masks.keep.eq(self.sink.tkeep),
-            masks.choice.eq(self.srv6),
-            masks.first.eq(at_start),
-            masks.enable.eq(take),
-            step.data.eq(masks.masked),
-            step.first.eq(at_start),
-            step.valid.eq(take),
-            step.enable.eq(advance),
-        ]
-
-        # The beats wait beside the register and the stages behind it. ``groups``: fours of bytes that the
-        # last beat lacks, not counting the two that the register lacks anyway.
-        stages = (lanes // 4 - 1).bit_length()
-        groups = Signal(stages)
-        for group in range(lanes // 4):
-            with m.If(self.sink.tkeep[4 * group]):
-                m.d.comb += groups.eq(lanes // 4 - 1 - group)
-        beat: dict[str, Value] = {
-            "data": self.sink.tdata,
-            "keep": self.sink.tkeep,
-            "last": self.sink.tlast,
-            "split": split,
-            "tag": self.sink_tag,
-            "groups": groups,
-        }
-        valid: Value = take
-        held: list[Value] = []
-        state: Value = step.state
-        for depth in range(1 + stages):
-            if depth >= 2:
-                before, state = state, Signal(_STATE_BITS, name=f"state{depth}")
-                with m.If(advance & valid):
-                    m.d.sync += state.eq(before)
-            delayed = {name: Signal(len(value), name=f"{name}{depth}") for name, value in beat.items()}
-            delayed_valid = Signal(name=f"valid{depth}")
-            with m.If(advance):
-                m.d.sync += delayed_valid.eq(valid)
-                with m.If(valid):
-                    m.d.sync += [delayed[name].eq(value) for name, value in beat.items()]
-            beat, valid = delayed, delayed_valid
-            held.append(valid)
-            if depth >= 1:
-                fours = 1 << depth - 1
-                state = Mux(beat["groups"][depth - 1], _advance(state, -32 * fours), state)
-
-        # Lane n holds byte n - 2 modulo 4 of the ICRC, behind the last byte of the frame.
-        icrc = Signal(_STATE_BITS)
-        m.d.comb += icrc.eq(state ^ wire.ICRC_FINAL_XOR)
-        rest = Signal(16)
-        rest_waits = Signal()
-        keep, last = beat["keep"], beat["last"]
-        with m.If(advance):
-            m.d.sync += [
-                self.source.tvalid.eq(valid | rest_waits),
-                rest_waits.eq(valid & last & beat["split"]),
-            ]
-            with m.If(valid):
-                m.d.sync += [
-                    self.source.tlast.eq(last & ~beat["split"]),
-                    self.source_tag.eq(beat["tag"]),
-                    rest.eq(icrc[16:]),
-                ]
-                for lane in range(lanes):
-                    near = keep[lane - 4] if lane >= 4 else 1
-                    byte = icrc.word_select((lane - 2) % 4, 8)
-                    place = slice(8 * lane, 8 * lane + 8)
-                    m.d.sync += [
-                        self.source.tdata[place].eq(
-                            Mux(last & ~keep[lane] & near, byte, beat["data"][place])
-                        ),
-                        self.source.tkeep[lane].eq(keep[lane] | last & near),
-                    ]
-            with m.Elif(rest_waits):
-                m.d.sync += [
-                    self.source.tdata[:16].eq(rest),
-                    self.source.tkeep.eq(0b11),
-                    self.source.tlast.eq(1),
-                ]
-        m.d.comb += self.idle.eq(~(self.sink.tvalid | self.source.tvalid | rest_waits | Cat(held).any()))
         return m

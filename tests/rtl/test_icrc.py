@@ -15,7 +15,8 @@ from amaranth.sim import Simulator
 
 from mrc_host.packets.icrc import icrc_bytes
 from mrc_rtl import wire
-from mrc_rtl.icrc import INNER_OFFSETS, IcrcCheck, IcrcInsert, IcrcStep
+from mrc_rtl.icrc import INNER_OFFSETS, IcrcCheck, IcrcStep
+from mrc_rtl.transmit.icrc_insert import IcrcInsert
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "packets.json"
 

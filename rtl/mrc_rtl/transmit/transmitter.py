@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records
 from ..config import NicConfig
-from ..icrc import IcrcInsert
 from ..records import PORT_COUNTERS, PortCounter
 from ..stream import PacketStream, TableBus
 from .header_builder import HeaderBuilder
+from .icrc_insert import IcrcInsert
 from .payload_fetch import slot_bits, slot_record
 from .port_arbiter import PortArbiter
 
