@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuePair"]
 
+SMALLEST_MTU = 256
 LONGEST_MESSAGE = (1 << 32) - 1
 
 
@@ -68,7 +69,7 @@ class QueuePair:
         self.state = QpState.RESET
         self.error_reason: QpErrorReason | None = None
         self.attributes: dict[str, Any] = {}
-        self._clear()
+        self.reset()
 
     @property
     def number(self) -> int:
@@ -115,10 +116,7 @@ class QueuePair:
         """
         checked = check_attributes(self.context.capabilities, self.state, state, attributes)
         if state is QpState.RESET:
-            self.context.driver.write_table(TableId.QP_SEND, self.index, {"state": QpState.RESET})
-            self.context.driver.write_table(TableId.QP_RECEIVE, self.index, {"state": QpState.RESET})
-            self.state = state
-            self._clear()
+            self.reset()
             return
         if state is QpState.ERROR:
             self._write_send(QpState.ERROR)
@@ -131,9 +129,17 @@ class QueuePair:
             # Feedback leaves as soon as packets arrive, so paths and profile stand before the receive side.
             self._write_send(QpState.RTR)
             self._write_receive(QpState.RTR)
-        else:
-            self._write_send(state)
+        elif state is QpState.RTS:
+            self._write_send(QpState.RTS)
         self.state = state
+
+    def reset(self) -> None:
+        """Any state → RESET. The engine answers when nothing of the QP is under way any more."""
+        driver = self.context.driver
+        driver.write_table(TableId.QP_SEND, self.index, {"state": QpState.RESET})
+        driver.write_table(TableId.QP_RECEIVE, self.index, {"state": QpState.RESET})
+        self.state = QpState.RESET
+        self._clear()
 
     def to_init(self, ev_profile: EvProfile, *, partition_key: int = 0xFFFF) -> None:
         """RESET → INIT."""
@@ -365,11 +371,11 @@ class QueuePair:
             "state": state,
             "protection_domain": self.protection_domain.number,
             "completion_queue": self.send_queue.number,
+            "mtu_log2": attributes.get("path_mtu", SMALLEST_MTU).bit_length() - 1,
         }
         if "ev_profile" in attributes:
             fields["ev_profile"] = attributes["ev_profile"].number
         if "path_mtu" in attributes:
-            fields["mtu_log2"] = attributes["path_mtu"].bit_length() - 1
             fields["mpr_psns"] = attributes["mpr_psns"]
             fields["max_immediates"] = attributes["max_wimm_dest"]
         if "sq_psn" in attributes:
