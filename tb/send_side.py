@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
@@ -50,6 +50,7 @@ class SendSide(wiring.Component):
                 "counter": Out(stream.Signature(records.counter_event(config))),
                 "settings": In(records.settings(config)),
                 "room": In(config.planes),
+                "one_each": In(1),  # room is for one frame
                 "port_up": In(config.planes),
                 "now": In(48),
                 "next_deadline": Out(32),
@@ -75,6 +76,9 @@ class SendSide(wiring.Component):
             for name in names:
                 wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, bind.sent, requester.sent)
+        offered = Signal(self.config.planes)
+        handed = Signal(self.config.planes)
+        m.d.sync += handed.eq(offered)
         m.d.comb += [
             requester.state_qp.eq(bind.state_qp),
             bind.state_sending.eq(requester.state_sending),
@@ -83,7 +87,9 @@ class SendSide(wiring.Component):
             bind.settings.eq(self.settings),
             requester.now.eq(self.now),
             bind.now.eq(self.now),
-            bind.room.eq(self.room),
+            # As the transmitter's: a plan on offer counts at once; the bench sees it one cycle later.
+            offered.eq(bind.plan.valid << bind.plan.payload.plane),
+            bind.room.eq(self.room & ~Mux(self.one_each, offered | handed, 0)),
             bind.port_up.eq(self.port_up),
             self.next_deadline.eq(requester.next_deadline),
             self.deadline_valid.eq(requester.deadline_valid),
@@ -293,6 +299,7 @@ class SendSideBench:
         design.port_up.value = self.up
         design.room.value = self.up
         design.now.value = self.now
+        design.one_each.value = int(frame_cycles > 0)
 
     def set_settings(self, **values: int) -> None:
         defaults = {
