@@ -18,6 +18,9 @@ LOOKUP_PORTS = 2
 
 _KEY_INDEX_LOW = 8
 
+#: Up to this data width both ports share one look-up.
+_SHARED_UP_TO = 128
+
 
 def _word_layout(word: int) -> data.StructLayout:
     """Layout of one word of a memory region entry, from the table's description."""
@@ -48,6 +51,8 @@ class _Lookup(wiring.Component):
         Read port of the table's memory.
     active : 1
         A look-up runs and needs the memory.
+    finishes : 1
+        The answer appears in the next cycle.
     busy : 1
         Something is waiting, running or not taken yet.
     """
@@ -67,6 +72,7 @@ class _Lookup(wiring.Component):
                 "row": Out(max(1, entries.row_bits)),
                 "data": In(64 * entries.row_words),
                 "active": Out(1),
+                "finishes": Out(1),
                 "busy": Out(1),
             }
         )
@@ -94,6 +100,7 @@ class _Lookup(wiring.Component):
             done.eq(busy & (step == final) & (~answer.valid | answer.ready)),
             self.request.ready.eq(~self.blocked & (~busy | done)),
             self.active.eq(busy),
+            self.finishes.eq(done),
             self.busy.eq(busy | answer.valid | self.request.valid),
         ]
 
@@ -168,6 +175,73 @@ class _Lookup(wiring.Component):
         return m
 
 
+class _Sharing(wiring.Component):
+    """Lets the ports take turns with one look-up; each has its own answer register, so none holds another.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    requests, answers : streams, arrays of 2
+    request, answer : streams
+        To and from the look-up.
+    finishes : 1
+        See :class:`_Lookup`.
+    busy : 1
+        Something is waiting, running or not taken yet.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        request = stream.Signature(records.region_request(config))
+        answer = stream.Signature(records.region_answer(config))
+        super().__init__(
+            {
+                "requests": In(request).array(LOOKUP_PORTS),
+                "answers": Out(answer).array(LOOKUP_PORTS),
+                "request": Out(request),
+                "answer": In(answer),
+                "finishes": In(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        asks = Signal(LOOKUP_PORTS)
+        under_way = Signal(LOOKUP_PORTS)
+        chosen = Signal()
+        running = Signal()  # port of the look-up that runs, and of the one that ends
+        ending = Signal()
+        accepted = Signal()
+        for n, (request, answer) in enumerate(zip(self.requests, self.answers, strict=True)):
+            m.d.comb += [
+                asks[n].eq(request.valid & ~under_way[n] & (~answer.valid | answer.ready)),
+                request.ready.eq(self.request.ready & asks[n] & (chosen == n)),
+            ]
+            with m.If(answer.ready):
+                m.d.sync += answer.valid.eq(0)
+            with m.If(self.answer.valid & (ending == n)):
+                m.d.sync += [answer.valid.eq(1), answer.payload.eq(self.answer.payload), under_way[n].eq(0)]
+            with m.If(accepted & (chosen == n)):
+                m.d.sync += under_way[n].eq(1)
+        # The port that was not served last comes first.
+        m.d.comb += [
+            chosen.eq(Mux(running, ~asks[0], asks[1])),
+            self.request.valid.eq(asks.any()),
+            self.request.payload.eq(Mux(chosen, self.requests[1].payload, self.requests[0].payload)),
+            accepted.eq(self.request.valid & self.request.ready),
+            self.answer.ready.eq(1),
+            self.busy.eq(under_way.any() | Cat(port.valid for port in (*self.requests, *self.answers)).any()),
+        ]
+        with m.If(accepted):
+            m.d.sync += running.eq(chosen)
+        with m.If(self.finishes):
+            m.d.sync += ending.eq(running)
+        return m
+
+
 class MemoryRegions(wiring.Component):
     """Owner of the memory region table, with a look-up port for the receive side and one for the requester.
 
@@ -189,7 +263,8 @@ class MemoryRegions(wiring.Component):
     table : TableBus
         Table memory_region.
     requests, answers : streams, arrays of 2
-        Look-up ports; each answers in order, one look-up in at most 5 cycles.
+        Look-up ports; each answers in order. Both together get one look-up each in at most K cycles: up to
+        128 bits they share the logic and the memory, at more they have their own.
     drain : 1, out
         Held until ``drained``.
     drained : 1, in
@@ -216,8 +291,9 @@ class MemoryRegions(wiring.Component):
         m = Module()
         config = self.config
         bus = self.table
-        m.submodules.entries = entries = EntryMemory(config, config.memory_regions, LOOKUP_PORTS)
-        lookups = [_Lookup(config, entries) for _ in range(LOOKUP_PORTS)]
+        count = 1 if config.data_width <= _SHARED_UP_TO else LOOKUP_PORTS
+        m.submodules.entries = entries = EntryMemory(config, config.memory_regions, count)
+        lookups = [_Lookup(config, entries) for _ in range(count)]
 
         clearing = Signal(init=1)
         cleared = Signal(entries.entry_bits)
@@ -225,10 +301,22 @@ class MemoryRegions(wiring.Component):
         reading = Signal()
         blocked = Signal()
         m.d.comb += blocked.eq(clearing | in_command | reading | bus.valid | self.drain)
+        busy = Signal()
+        if count == 1:
+            m.submodules.sharing = sharing = _Sharing(config)
+            for n in range(LOOKUP_PORTS):
+                wiring.connect(m, sharing.requests[n], wiring.flipped(self.requests[n]))
+                wiring.connect(m, sharing.answers[n], wiring.flipped(self.answers[n]))
+            wiring.connect(m, sharing.request, lookups[0].request)
+            wiring.connect(m, lookups[0].answer, sharing.answer)
+            m.d.comb += [sharing.finishes.eq(lookups[0].finishes), busy.eq(sharing.busy)]
+        else:
+            for n, lookup in enumerate(lookups):
+                wiring.connect(m, lookup.request, wiring.flipped(self.requests[n]))
+                wiring.connect(m, lookup.answer, wiring.flipped(self.answers[n]))
+            m.d.comb += busy.eq(Cat(lookup.busy for lookup in lookups).any())
         for n, lookup in enumerate(lookups):
             m.submodules[f"lookup{n}"] = lookup
-            wiring.connect(m, lookup.request, wiring.flipped(self.requests[n]))
-            wiring.connect(m, lookup.answer, wiring.flipped(self.answers[n]))
             m.d.comb += [
                 lookup.blocked.eq(blocked),
                 lookup.data.eq(entries.data[n]),
@@ -258,7 +346,7 @@ class MemoryRegions(wiring.Component):
         place = Signal(max(1, place_bits))
         m.d.comb += bus.read_data.eq(entries.data[0].word_select(place, 64))
         lookup_runs = Signal()
-        m.d.comb += lookup_runs.eq(lookups[0].active | lookups[1].active)
+        m.d.comb += lookup_runs.eq(Cat(lookup.active for lookup in lookups).any())
         with m.If(bus.valid & ~clearing & ~lookup_runs & ~self.drain & ~reading):
             m.d.comb += bus.ready.eq(1)
             m.d.sync += place.eq(bus.word[:place_bits])
@@ -285,7 +373,5 @@ class MemoryRegions(wiring.Component):
         with m.If(self.drain & self.drained):
             m.d.comb += bus.done.eq(1)
             m.d.sync += self.drain.eq(0)
-        m.d.comb += self.idle.eq(
-            ~(clearing | in_command | reading | bus.valid | self.drain | lookups[0].busy | lookups[1].busy)
-        )
+        m.d.comb += self.idle.eq(~(clearing | in_command | reading | bus.valid | self.drain | busy))
         return m
