@@ -96,12 +96,11 @@ def reordering(arrivals: PacketColumns) -> Reordering:
 
 
 def plane_imbalance(sent: PacketColumns, planes: int) -> int:
-    """Return the most by which planes ever differed in new data packets, counted in order of PSN."""
+    """Return the most by which planes ever differed in new data packets, counted as they are sent."""
     new = select(sent, sent["retransmission"] == 0)
     if not len(new["psn"]):
         return 0
-    order = np.argsort(unwrap_psns(new["psn"]), kind="stable")
-    counts = np.cumsum(new["plane"][order][:, None] == np.arange(planes)[None, :], axis=0)
+    counts = np.cumsum(new["plane"][:, None] == np.arange(planes)[None, :], axis=0)
     return int((counts.max(axis=1) - counts.min(axis=1)).max())
 
 

@@ -83,8 +83,8 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "plane_imbalance_packets": Definition(
         "packets",
-        "Most by which the planes of a NIC ever differed in new data packets of a queue pair, counted in "
-        "order of PSN, the order of spraying; retransmissions do not count. The worst queue pair.",
+        "Most by which the planes of a NIC ever differed in new data packets of a queue pair, counted packet "
+        "by packet as they are sent; retransmissions do not count. The worst queue pair.",
     ),
     "paths_used": Definition(
         "paths",
