@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 from mrc_host.errors import InfrastructureError
@@ -54,8 +55,13 @@ def print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+@cache
 def engine_verilog(config: NicConfig) -> Path:
-    """Return the Verilog file of ``MrcNic(config)``, converted if nobody has."""
+    """Return the Verilog file of ``MrcNic(config)``, converted if nobody has.
+
+    Within a process the answer stays the same, even when somebody edits the gateware meanwhile: all NICs of
+    a run are the same engine.
+    """
 
     def engine() -> object:
         from mrc_rtl.nic import MrcNic  # imported only when the conversion is not in the cache: it is slow
