@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +149,7 @@ def run_experiment(
     nic_factory: NicFactory = verilated_nic,
     view: ProgressView | None = None,
     argv: Sequence[str] = (),
+    prepare: Callable[[Testbed], None] | None = None,
 ) -> RunResult:
     """Run an experiment and write its run directory.
 
@@ -164,6 +165,8 @@ def run_experiment(
         Shows what goes on; nothing by default.
     argv : sequence of str
         The command line, kept in ``run.json``.
+    prepare : callable, optional
+        Called with the testbed when it is ready to run: attaches taps and faults.
 
     Raises
     ------
@@ -178,7 +181,7 @@ def run_experiment(
         try:
             directory.write_text("experiment.yaml", _resolved(experiment))
             run.write_document()
-            return _carry_out(run, nic_factory)
+            return _carry_out(run, nic_factory, prepare)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             run.document.update(
@@ -194,13 +197,15 @@ def run_experiment(
             directory.close()
 
 
-def _carry_out(run: _Run, nic_factory: NicFactory) -> RunResult:
+def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], None] | None) -> RunResult:
     experiment = run.experiment
     with run.stage("set up"):
         testbed = build_testbed(experiment, nic_factory, run.view.detail)
     try:
         with run.stage("configure"):
             set_up(testbed)
+            if prepare is not None:
+                prepare(testbed)
             captures = _start_captures(testbed, run.directory)
         outcome = _simulate(run, testbed, captures)
         with run.stage("verify"):
