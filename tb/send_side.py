@@ -131,6 +131,11 @@ class _Source:
         self.valid.value = 0
         self.payload.value = 0
 
+    def forget(self) -> None:
+        """Drop what is not yet on offer."""
+        while len(self.queue) > self.driven:
+            self.queue.pop()
+
     def step(self) -> None:
         if self.driven and self.ready.value == 1:
             self.queue.popleft()
@@ -239,7 +244,9 @@ class Peer:
         if self.placed:
             base = min(self.placed, key=lambda psn: (psn - self.expected) & PSN)
         bitmap = sum(1 << n for n in range(64) if (base + n & PSN) in self.placed)
-        self.bench.sack(self.qp, self.expected - 1 & PSN, (base - self.expected + 1) & 0xFFFF, bitmap, packet["ev"])
+        self.bench.sack(
+            self.qp, self.expected - 1 & PSN, (base - self.expected + 1) & 0xFFFF, bitmap, packet["ev"]
+        )
 
 
 class SendSideBench:
@@ -456,10 +463,25 @@ class SendSideBench:
 
     # Host
 
-    async def command(self, bus: str, index: int, words: list[int] | None, count: int = 0) -> list[int] | None:
+    async def command(
+        self, bus: str, index: int, words: list[int] | None, count: int = 0
+    ) -> list[int] | None:
         """A table command; None when it was refused."""
-        signals = {name: getattr(self.design, f"{bus}__{name}") for name in (
-            "valid", "ready", "write", "index", "word", "last", "write_data", "done", "error", "read_data")}
+        signals = {
+            name: getattr(self.design, f"{bus}__{name}")
+            for name in (
+                "valid",
+                "ready",
+                "write",
+                "index",
+                "word",
+                "last",
+                "write_data",
+                "done",
+                "error",
+                "read_data",
+            )
+        }
         answer: list[int] = []
         refused = False
         total = len(words) if words is not None else count
@@ -502,7 +524,9 @@ class SendSideBench:
     def ring(self, qp: int, count: int = 1) -> None:
         self.sources["doorbell"].queue.append(pack(doorbell_record(self.config), qp=qp, count=count))
 
-    async def start_qp(self, qp: int, psn: int = 0, evs: int = 4, peer: bool = True, **values: int) -> Peer | None:
+    async def start_qp(
+        self, qp: int, psn: int = 0, evs: int = 4, peer: bool = True, **values: int
+    ) -> Peer | None:
         """EV sets on all planes, the QP in RTS, and its peer."""
         fields = {
             "state": 3, "mtu_log2": self.config.mtu.bit_length() - 1, "timeout": 6, "linear_count": 2,

@@ -5,7 +5,8 @@ that wrap; drops, trims, duplicates, lost feedback.
 Stimulus: requests through the tables, doorbells, feedback of the peer model or forged by hand.
 Checks: every packet that leaves, new or again, against its request (addresses, length, opcode, numbers, keys);
 the bytes of a message tile it exactly; completions once, in order, with status; counters; timer intervals.
-Timing: packet interval at most K in bursts of short packets; every wait is bounded.
+Timing: packet interval at most K at 64 and 128 bit, 6 cycles at 512, in bursts of short packets; every wait is
+bounded.
 """
 
 import random
@@ -16,16 +17,19 @@ import pytest
 
 import runner
 from agents import start
-from mrc_rtl import wire
+from mrc_rtl import records
 from mrc_rtl.config import NicConfig
 from mrc_rtl.records import GlobalCounter
 from mrc_rtl.tables import CompletionStatus, QpErrorReason
-from send_side import PSN, Peer, SendSide, SendSideBench
+from send_side import PSN, Peer, SendSide, SendSideBench, pack
 
 WIDTH = runner.parameters().get("width", 64)
 CONFIG = NicConfig().with_(data_width=WIDTH)
 MTU = CONFIG.mtu
 DEPTH = CONFIG.send_queue_depth
+
+#: Most cycles between two packets: K, and at 512 bit what opening and locating a one-packet message takes.
+INTERVALS = {64: 16, 128: 8, 512: 6}
 
 
 @pytest.mark.parametrize("width", [64, 128, 512])
@@ -178,8 +182,8 @@ async def many(dut) -> None:
         peer.fate = fate
         pairs.append((peer, requests))
     for name in bench.sinks:
-        bench.stalls[name] = lambda name=name: generator.random() < 0.3 or (
-            name == "fetch" and len(bench.free_slots) < 2
+        bench.stalls[name] = lambda name=name: (
+            generator.random() < 0.3 or (name == "fetch" and len(bench.free_slots) < 2)
         )
     for _round in range(DEPTH):
         for _, requests in pairs:
@@ -269,7 +273,9 @@ async def trimmed(dut) -> None:
     await bench.quiet()
     assert len([p for p in bench.data if p["psn"] == packet["psn"]]) == 3
     # A SACKed PSN is not sent again.
-    bench.sack(1, requests.messages[-1]["first"] - 1 & PSN, packet["psn"] - requests.messages[-1]["first"] + 1, 1)
+    bench.sack(
+        1, requests.messages[-1]["first"] - 1 & PSN, packet["psn"] - requests.messages[-1]["first"] + 1, 1
+    )
     bench.nack(1, packet["psn"], 1, bench.data[-1]["ev"])
     await bench.quiet()
     assert len([p for p in bench.data if p["psn"] == packet["psn"]]) == 3
@@ -477,9 +483,6 @@ async def errors(dut) -> None:
             [status.SUCCESS, flushed, code, flushed],
             [reason.REMOTE_NAK],
         )
-    from mrc_rtl import records
-    from send_side import pack
-
     outside = pack(records.qp_error(CONFIG), qp=2, reason=reason.REMOTE_ACCESS)
     await case(5, lambda: bench.sources["error_in"].queue.append(outside), [flushed] * 4, [])
     bench.bad_keys = {0x102}
@@ -494,7 +497,11 @@ async def errors(dut) -> None:
         [reason.UNEXPECTED_EVENT],
     )
     await case(
-        5, lambda: None, [flushed, flushed, status.GENERAL_ERROR, flushed], [reason.LOCAL_PROTECTION], opcode=7
+        5,
+        lambda: None,
+        [flushed, flushed, status.GENERAL_ERROR, flushed],
+        [reason.LOCAL_PROTECTION],
+        opcode=7,
     )
 
 
@@ -561,8 +568,10 @@ async def again(dut) -> None:
         requests.check()
         assert await bench.write_qp(3, state=0)
         requests.check(fetches=False)
-        bench.sources["feedback"].queue.clear()
-        bench.events = [event for event in bench.events if event[2] != peer._accept and event[2] != bench.nack]
+        bench.sources["feedback"].forget()
+        bench.events = [
+            event for event in bench.events if event[2] != peer._accept and event[2] != bench.nack
+        ]
         sent = len(bench.data)
         await bench.run(300)
         assert len(bench.data) == sent, "a packet of the old QP left"
@@ -656,7 +665,7 @@ async def rate(dut) -> None:
         )
         cycles = [packet["cycle"] for packet in bench.data]
         interval = (cycles[-1] - cycles[0]) / (len(cycles) - 1)
-        dut._log.info(f"width {WIDTH}, {name}: {interval:.2f} cycles a packet, K {CONFIG.packet_interval}")
         print(f"width {WIDTH}, {name}: {interval:.2f} cycles a packet, K {CONFIG.packet_interval}")
+        assert interval <= INTERVALS[WIDTH]
         for qp in range(qps):
             await bench.write_qp(qp, state=0)

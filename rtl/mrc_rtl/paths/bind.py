@@ -18,9 +18,9 @@ from ..records import (
     transmit_plan,
 )
 from ..records import settings as settings_layout
-from ..requester.records import ready_slot, sent_record
+from ..requester.records import ready_slot, send_slot_bits, sent_record
 from ..stream import TableBus
-from ..wire import IMMDT, METH, RETH, TSETH, Ecn
+from ..wire import METH, RETH, TSETH, Ecn
 from .path_table import PathTable
 from .spray import EvPick, EvValues, PlaneChoice
 from .waiting import OrderList, RecordRows
@@ -33,8 +33,15 @@ _CONTROLS = 4
 #: Control packets in a row while data waits.
 _CONTROL_CAP = 3
 
-#: Lowest bit of TSETH.tx_timestamp in the body of a data packet.
-_TIMESTAMP_LOW = DATA_BODY_BITS - METH.bits - 16
+#: Lowest bit of TSETH.tx_timestamp in the body.
+_TIMESTAMP_LOW = BODY_BITS - METH.bits - 16
+
+#: 4-byte words of a data packet's body without immediate.
+_DATA_WORDS = (METH.bytes + TSETH.bytes + RETH.bytes) // 4
+
+#: What a waiting packet keeps of a control request, and of a data packet's descriptor.
+_CONTROL_FIELDS = ("opcode", "psn", "retransmission", "body", "body_words")
+_DATA_FIELDS = ("opcode", "psn", "retransmission", "ack_request", "length", "send_slot")
 
 
 def bind_detail() -> data.StructLayout:
@@ -44,11 +51,27 @@ def bind_detail() -> data.StructLayout:
     )
 
 
+def _waiting_packet(config: NicConfig) -> data.StructLayout:
+    """A data or control packet in the memory of waiting packets."""
+    return data.StructLayout(
+        {
+            "body": BODY_BITS,
+            "body_words": 4,
+            "opcode": 8,
+            "psn": 24,
+            "ack_request": 1,
+            "retransmission": 1,
+            "length": 13,
+            "send_slot": send_slot_bits(config),
+        }
+    )
+
+
 class Bind(wiring.Component):
     """Decides for one waiting packet after the other, oldest first, how it leaves.
 
-    A decision takes four cycles: *select* a packet, *plane*, and two stages of *pick*; building the plan
-    overlaps with the next decision. Data wait in their slots; a packet that cannot go now (no plane of its QP has
+    A decision takes four cycles: *select* a packet, *plane*, and two stages of *pick*; reading the packet, word by
+    word (six at 64 bit), overlaps with the next decision. Data wait in their slots; a packet that cannot go now (no plane of its QP has
     room) lets those behind it try. Control packets wait in a short queue for room on their own plane; they come
     first, but after three in a row data are tried, and data leave a plane to the control packet waiting for it.
     A control packet whose port is down leaves on another plane. The QP's state is looked at before the choice
@@ -63,7 +86,7 @@ class Bind(wiring.Component):
     ev_set, ev_value : TableBus
         Tables EV_SET and EV_VALUE.
     ready : stream of ready_slot, in
-        Always taken: there is a place for every slot.
+        Taken while it is written into its row: there is one for every slot.
     control : stream of control_request, in
     plan : stream of transmit_plan, out
     sent : stream of sent_record, out
@@ -125,39 +148,56 @@ class Bind(wiring.Component):
         )
         m.submodules.data_list = data_list = OrderList(data_entry, config.transmit_slots)
         m.submodules.control_list = control_list = OrderList(control_entry, _CONTROLS)
-        m.submodules.data_rows = data_rows = RecordRows(
-            self.ready.payload.descriptor.shape(), config.transmit_slots
+        layout = _waiting_packet(config)
+        # Rows of control packets stand behind those of the slots.
+        first_control = max(config.transmit_slots, _CONTROLS)
+        m.submodules.rows = rows = RecordRows(
+            layout.size, first_control + _CONTROLS, config.context_word_bits
         )
-        m.submodules.control_rows = control_rows = RecordRows(control_request(config), _CONTROLS)
         used = Signal(_CONTROLS)
         free_row = Signal(row_bits)
         for row in reversed(range(_CONTROLS)):
             with m.If(~used[row]):
                 m.d.comb += free_row.eq(row)
-        free_control = Signal()
+        take_data = Signal()
         take_control = Signal()
         release = Signal(_CONTROLS)
+        storing_control = Signal()  # the record being written is a control packet
+        new_row = Signal(row_bits)
+        new = Signal(layout)
+        waiting_data, waiting_control = self.ready.payload.descriptor, self.control.payload
         m.d.comb += [
-            self.ready.ready.eq(1),
-            data_list.push.eq(self.ready.valid),
+            take_data.eq(rows.written & ~storing_control),
+            take_control.eq(rows.written & storing_control),
+            self.ready.ready.eq(take_data),
+            self.control.ready.eq(take_control),
+            data_list.push.eq(take_data),
             data_list.new.slot.eq(self.ready.payload.slot),
-            data_list.new.qp.eq(self.ready.payload.descriptor.qp),
-            data_rows.write.eq(self.ready.valid),
-            data_rows.write_row.eq(self.ready.payload.slot),
-            data_rows.new.eq(self.ready.payload.descriptor),
-            free_control.eq(~used.all()),
-            self.control.ready.eq(free_control),
-            take_control.eq(self.control.valid & free_control),
+            data_list.new.qp.eq(waiting_data.qp),
             control_list.push.eq(take_control),
-            control_list.new.row.eq(free_row),
-            control_list.new.qp.eq(self.control.payload.qp),
-            control_list.new.plane.eq(self.control.payload.plane),
-            control_rows.write.eq(take_control),
-            control_rows.write_row.eq(free_row),
-            control_rows.new.eq(self.control.payload),
+            control_list.new.row.eq(new_row),
+            control_list.new.qp.eq(waiting_control.qp),
+            control_list.new.plane.eq(waiting_control.plane),
+            rows.write.eq(Mux(storing_control, self.control.valid, self.ready.valid)),
+            rows.write_row.eq(Mux(storing_control, first_control + new_row, self.ready.payload.slot)),
+            rows.new.eq(new),
         ]
+        with m.If(storing_control):
+            m.d.comb += [new[name].eq(waiting_control[name]) for name in _CONTROL_FIELDS]
+        with m.Else():
+            m.d.comb += [new[name].eq(waiting_data[name]) for name in _DATA_FIELDS]
+            m.d.comb += [
+                new.body.eq(Cat(Const(0, BODY_BITS - DATA_BODY_BITS), waiting_data.body)),
+                new.body_words.eq(_DATA_WORDS + waiting_data.immediate),
+            ]
+        # Data and control packets take turns at the memory when both wait. The row of a control packet is
+        # chosen before its write begins.
+        with m.If(rows.written | ~rows.write):
+            m.d.sync += storing_control.eq(~storing_control & self.control.valid & ~used.all())
+        with m.If(~storing_control):
+            m.d.sync += new_row.eq(free_row)
         with m.If(take_control | release.any()):
-            m.d.sync += used.eq((used | (take_control << free_row)[:_CONTROLS]) & ~release)
+            m.d.sync += used.eq((used | (take_control << new_row)[:_CONTROLS]) & ~release)
 
         # Room: the transmitter counts from the moment the plan is on offer, the packet before that stands here.
         issue_busy = Signal()
@@ -328,13 +368,13 @@ class Bind(wiring.Component):
         issue_index = Signal(5)
         issue_block = Signal.like(block)
         issue_qp = Signal(config.qp_bits)
-        fetched = Signal()
+        left = Signal()
         sending = Signal()
-        m.d.comb += issue_free.eq(~issue_busy)
+        value = Signal(32)
+        sent_at = Signal(16)
         with m.If(leave):
             m.d.sync += [
                 issue_busy.eq(1),
-                fetched.eq(0),
                 issue_control.eq(is_control),
                 issue_row.eq(row),
                 issue_discard.eq(discard),
@@ -344,120 +384,97 @@ class Bind(wiring.Component):
                 issue_qp.eq(qp),
             ]
         # In the cycle of ``leave`` the look-up port still shows this QP: its state is known one cycle later.
-        left = Signal()
         m.d.sync += left.eq(leave)
         with m.If(left):
             m.d.sync += sending.eq(self.state_sending)
-        m.d.sync += fetched.eq(issue_busy & left)
-        build = Signal()
-        waiting = Signal()
-        with m.If(fetched):
-            m.d.sync += waiting.eq(1)
-        with m.If(build):
-            m.d.sync += [waiting.eq(0), issue_busy.eq(0)]
-
-        descriptor = data_rows.record
-        request = control_rows.record
+        packet = layout(rows.record)
         plan, sent = self.plan.payload, self.sent.payload
         ticks = self.now[16:32]
         gone = Signal()
-        free = Signal()
+        taken_all = Signal()
         m.d.comb += [
-            values.read.eq(issue_busy),
+            values.read.eq(left),
             values.block.eq(issue_block),
             values.index.eq(issue_index),
-            data_rows.read_row.eq(issue_row),
-            control_rows.read_row.eq(issue_row),
+            rows.read.eq(leave),
+            rows.read_row.eq(Mux(is_control, first_control + row[:row_bits], row)),
             gone.eq(~issue_control & (issue_discard | ~sending)),
-            free.eq((~self.plan.valid | self.plan.ready) & (~self.sent.valid | self.sent.ready)),
+            taken_all.eq((~self.plan.valid | self.plan.ready) & (~self.sent.valid | self.sent.ready)),
+            issue_free.eq(~issue_busy & taken_all),
         ]
+        left_before = Signal()
+        m.d.sync += left_before.eq(left)
+        with m.If(left_before):
+            m.d.sync += value.eq(values.value)
+        with m.If(self.plan.ready):
+            m.d.sync += self.plan.valid.eq(0)
+        with m.If(self.sent.ready):
+            m.d.sync += self.sent.valid.eq(0)
+        with m.If(rows.done):
+            m.d.sync += [
+                issue_busy.eq(0),
+                sent_at.eq(ticks),
+                self.plan.valid.eq(1),
+                self.sent.valid.eq(~issue_control),
+            ]
+            m.d.comb += release.eq(issue_control << issue_row[:row_bits])
+
+        settings = self.settings
+        data_dscp = Mux(
+            settings.trimming,
+            Mux(packet.retransmission, settings.dscp_retransmission, settings.dscp_trimmable),
+            settings.dscp_no_trim,
+        )
+        m.d.comb += [
+            plan.qp.eq(issue_qp),
+            plan.plane.eq(issue_plane),
+            plan.data.eq(~issue_control),
+            plan.discard.eq(gone),
+            plan.ev.eq(value),
+            plan.dscp.eq(Mux(issue_control, settings.dscp_control, data_dscp)),
+            plan.ecn.eq(Mux(issue_control, Ecn.NOT_ECT, Ecn.ECT0)),
+            plan.opcode.eq(packet.opcode),
+            plan.psn.eq(packet.psn),
+            plan.ack_request.eq(packet.ack_request),
+            plan.retransmission.eq(packet.retransmission),
+            plan.timestamped.eq(~issue_control),
+            plan.body.eq(packet.body),
+            plan.body_words.eq(packet.body_words),
+            plan.slot.eq(issue_row),
+            plan.length.eq(packet.length),
+            sent.qp.eq(issue_qp),
+            sent.psn.eq(packet.psn),
+            sent.plane.eq(issue_plane),
+            sent.ev_index.eq(issue_index),
+            sent.ev.eq(value),
+            sent.send_slot.eq(packet.send_slot),
+            sent.retransmission.eq(packet.retransmission),
+            sent.discard.eq(gone),
+            sent.time.eq(sent_at),
+        ]
+        with m.If(~issue_control):
+            m.d.comb += plan.body[_TIMESTAMP_LOW : _TIMESTAMP_LOW + 16].eq(sent_at)
         if config.trace:
             trace = self.trace.payload
-            m.d.comb += build.eq((fetched | waiting) & free & (~self.trace.valid | self.trace.ready))
             detail = bind_detail()(trace.detail)
+            # One record per plan, held until it is taken; the next plan takes longer than the trace.
+            traced = Signal()
+            m.d.sync += traced.eq(rows.done)
             with m.If(self.trace.ready):
                 m.d.sync += self.trace.valid.eq(0)
-            with m.If(build):
+            with m.If(traced):
                 m.d.sync += [
                     self.trace.valid.eq(1),
                     trace.kind.eq(TraceKind.BIND),
                     trace.qp.eq(issue_qp),
                     trace.plane.eq(issue_plane),
-                    trace.psn.eq(Mux(issue_control, request.psn, descriptor.psn)),
-                    detail.ev.eq(values.value),
-                    detail.time.eq(ticks),
-                    detail.opcode.eq(Mux(issue_control, request.opcode, descriptor.opcode)),
-                    detail.retransmission.eq(
-                        Mux(issue_control, request.retransmission, descriptor.retransmission)
-                    ),
+                    trace.psn.eq(packet.psn),
+                    detail.ev.eq(value),
+                    detail.time.eq(sent_at),
+                    detail.opcode.eq(packet.opcode),
+                    detail.retransmission.eq(packet.retransmission),
                     detail.control.eq(issue_control),
                     detail.discard.eq(gone),
-                ]
-        else:
-            m.d.comb += build.eq((fetched | waiting) & free)
-        with m.If(build & issue_control):
-            m.d.comb += release.eq(1 << issue_row[:row_bits])
-
-        body = Signal(DATA_BODY_BITS)
-        m.d.comb += [
-            body.eq(descriptor.body),
-            body[_TIMESTAMP_LOW : _TIMESTAMP_LOW + 16].eq(ticks),
-        ]
-        settings = self.settings
-        data_dscp = Mux(
-            settings.trimming,
-            Mux(descriptor.retransmission, settings.dscp_retransmission, settings.dscp_trimmable),
-            settings.dscp_no_trim,
-        )
-        data_words = (METH.bytes + TSETH.bytes + RETH.bytes) // 4
-        with m.If(self.plan.ready):
-            m.d.sync += self.plan.valid.eq(0)
-        with m.If(self.sent.ready):
-            m.d.sync += self.sent.valid.eq(0)
-        with m.If(build):
-            m.d.sync += [
-                self.plan.valid.eq(1),
-                plan.qp.eq(issue_qp),
-                plan.plane.eq(issue_plane),
-                plan.data.eq(~issue_control),
-                plan.discard.eq(gone),
-                plan.ev.eq(values.value),
-                plan.slot.eq(issue_row),
-                plan.ecn.eq(Mux(issue_control, Ecn.NOT_ECT, Ecn.ECT0)),
-                self.sent.valid.eq(~issue_control),
-                sent.qp.eq(issue_qp),
-                sent.psn.eq(descriptor.psn),
-                sent.plane.eq(issue_plane),
-                sent.ev_index.eq(issue_index),
-                sent.ev.eq(values.value),
-                sent.send_slot.eq(descriptor.send_slot),
-                sent.retransmission.eq(descriptor.retransmission),
-                sent.discard.eq(gone),
-                sent.time.eq(ticks),
-            ]
-            with m.If(issue_control):
-                m.d.sync += [
-                    plan.dscp.eq(settings.dscp_control),
-                    plan.opcode.eq(request.opcode),
-                    plan.psn.eq(request.psn),
-                    plan.ack_request.eq(0),
-                    plan.retransmission.eq(request.retransmission),
-                    plan.timestamped.eq(0),
-                    plan.body.eq(request.body),
-                    plan.body_words.eq(request.body_words),
-                    plan.length.eq(0),
-                ]
-            with m.Else():
-                m.d.sync += [
-                    plan.dscp.eq(data_dscp),
-                    plan.opcode.eq(descriptor.opcode),
-                    plan.psn.eq(descriptor.psn),
-                    plan.ack_request.eq(descriptor.ack_request),
-                    plan.retransmission.eq(descriptor.retransmission),
-                    plan.timestamped.eq(1),
-                    plan.body.eq(Cat(Const(0, BODY_BITS - DATA_BODY_BITS), body)),
-                    plan.body_words.eq(Mux(descriptor.immediate, data_words + IMMDT.bytes // 4, data_words)),
-                    plan.length.eq(descriptor.length),
                 ]
         m.d.comb += self.idle.eq(
             states.ongoing("SELECT")
@@ -468,6 +485,7 @@ class Bind(wiring.Component):
             & ~issue_busy
             & ~self.plan.valid
             & ~self.sent.valid
+            & rows.idle
             & table.idle
             & values.idle
             & (~self.trace.valid if config.trace else 1)

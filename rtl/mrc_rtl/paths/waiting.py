@@ -1,13 +1,11 @@
-"""Places where packets wait for bind: an order, and rows of records in narrow memories."""
+"""Where packets wait for bind: an order of short entries, and rows of wide records in a narrow memory."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 __all__ = ["OrderList", "RecordRows"]
-
-_COLUMN_BITS = 64
 
 
 class OrderList(wiring.Component):
@@ -60,49 +58,87 @@ class OrderList(wiring.Component):
 
 
 class RecordRows(wiring.Component):
-    """A few wide records, in columns narrow enough for one memory each.
+    """A few wide records, one behind the other in one memory, written and read word by word.
 
     Parameters
     ----------
-    layout : data.Layout
+    bits : int
+        Width of a record.
     rows : int
+    word_bits : int
+        Width of the memory.
 
     Members
     -------
-    write, write_row, new
-        Write a row.
-    read_row, record
-        ``record`` follows one cycle after ``read_row``.
+    write, write_row, new, written
+        Hold ``write`` with row and record until ``written``, the cycle of the last word.
+    read, read_row, done, record
+        ``read`` is a pulse; ``record`` is complete from ``done`` on until the next read. Row and record may be
+        the ones of a finished write only.
+    idle : 1
+        No write and no read runs.
     """
 
-    def __init__(self, layout: data.Layout, rows: int) -> None:
-        self.layout = layout
+    def __init__(self, bits: int, rows: int, word_bits: int) -> None:
+        self.bits = bits
         self.rows = rows
+        self.word_bits = word_bits
+        self.words = -(-bits // word_bits)
         row_bits = max(1, (rows - 1).bit_length())
         super().__init__(
             {
                 "write": In(1),
                 "write_row": In(row_bits),
-                "new": In(layout),
+                "new": In(bits),
+                "written": Out(1),
+                "read": In(1),
                 "read_row": In(row_bits),
-                "record": Out(layout),
+                "done": Out(1),
+                "record": Out(bits),
+                "idle": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        new = self.new.as_value()
-        columns = []
-        for low in range(0, len(new), _COLUMN_BITS):
-            part = new[low : low + _COLUMN_BITS]
-            m.submodules[f"column{low}"] = memory = Memory(shape=len(part), depth=self.rows, init=[])
-            read_port, write_port = memory.read_port(), memory.write_port()
-            m.d.comb += [
-                read_port.addr.eq(self.read_row),
-                write_port.addr.eq(self.write_row),
-                write_port.data.eq(part),
-                write_port.en.eq(self.write),
-            ]
-            columns.append(read_port.data)
-        m.d.comb += self.record.as_value().eq(Cat(*columns))
+        words, width = self.words, self.word_bits
+        bits = (words - 1).bit_length()
+        m.submodules.memory = memory = Memory(shape=width, depth=self.rows << bits, init=[])
+        read_port, write_port = memory.read_port(), memory.write_port()
+
+        word = Signal(max(1, bits))
+        m.d.comb += [
+            write_port.en.eq(self.write),
+            write_port.addr.eq(Cat(word[:bits], self.write_row)),
+            self.written.eq(self.write & (word == words - 1)),
+        ]
+        with m.Switch(word):
+            for n in range(words):
+                with m.Case(n):
+                    m.d.comb += write_port.data.eq(self.new[n * width : (n + 1) * width])
+        with m.If(self.write):
+            m.d.sync += word.eq(Mux(self.written, 0, word + 1))
+
+        # The address of word n is given while word n - 1 arrives.
+        row = Signal.like(self.read_row)
+        ask = Signal(max(1, bits))
+        asking = Signal()
+        arrive = Signal(max(1, bits))
+        arriving = Signal()
+        m.d.comb += [
+            read_port.addr.eq(Mux(asking, Cat(ask[:bits], row), Cat(ask[:bits] & 0, self.read_row))),
+            read_port.en.eq(self.read | asking),
+            self.idle.eq(~self.write & ~asking & ~arriving & ~self.done),
+        ]
+        m.d.sync += [arriving.eq(self.read | asking), arrive.eq(Mux(asking, ask, 0)), self.done.eq(0)]
+        with m.If(self.read):
+            m.d.sync += [row.eq(self.read_row), ask.eq(1), asking.eq(words > 1)]
+        with m.If(asking):
+            m.d.sync += [ask.eq(ask + 1), asking.eq(ask != words - 1)]
+        with m.If(arriving):
+            with m.Switch(arrive):
+                for n in range(words):
+                    with m.Case(n):
+                        m.d.sync += self.record[n * width : (n + 1) * width].eq(read_port.data)
+            m.d.sync += self.done.eq(arrive == words - 1)
         return m

@@ -1,7 +1,7 @@
 """Turns completion orders into completion records."""
 
-from amaranth.hdl import Cat, Module, Mux
-from amaranth.lib import fifo, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
@@ -13,7 +13,7 @@ __all__ = ["RequestCompletions"]
 
 
 class RequestCompletions(wiring.Component):
-    """A short queue of orders; each is joined by the wr_id, read from the work queue, and sent off.
+    """Holds one order, joins it with the wr_id, read from the work queue, and sends it off.
 
     Parameters
     ----------
@@ -46,32 +46,25 @@ class RequestCompletions(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        layout = completion_order(self.config)
-        m.submodules.orders = orders = fifo.SyncFIFOBuffered(width=layout.size, depth=4)
-        order = layout(orders.r_data)
+        order = Signal(completion_order(self.config))
+        held = Signal()
         record = self.completion.payload
-        opcode = Mux(order.immediate, WorkRequestOpcode.WRITE_WITH_IMM, WorkRequestOpcode.WRITE)
         m.d.comb += [
-            orders.w_data.eq(self.order.payload),
-            orders.w_en.eq(self.order.valid),
-            self.order.ready.eq(orders.w_rdy),
+            self.order.ready.eq(~held),
             self.wr_index.eq(Cat(order.slot, order.qp)),
-            self.wr_read.eq(orders.r_rdy & (~self.completion.valid | self.completion.ready) & ~self.wr_done),
-            orders.r_en.eq(self.wr_done),
-            self.idle.eq(~orders.r_rdy & ~self.completion.valid & (orders.level == 0)),
+            self.wr_read.eq(held & ~self.completion.valid & ~self.wr_done),
+            record.queue.eq(order.queue),
+            record.qp.eq(order.qp),
+            record.opcode.eq(Mux(order.immediate, WorkRequestOpcode.WRITE_WITH_IMM, WorkRequestOpcode.WRITE)),
+            record.status.eq(order.status),
+            record.byte_length.eq(order.length),
+            record.message_number.eq(order.message_number),
+            self.idle.eq(~held),
         ]
-        with m.If(self.completion.ready):
-            m.d.sync += self.completion.valid.eq(0)
+        with m.If(self.order.valid & self.order.ready):
+            m.d.sync += [held.eq(1), order.eq(self.order.payload)]
         with m.If(self.wr_done):
-            m.d.sync += [
-                self.completion.valid.eq(1),
-                record.queue.eq(order.queue),
-                record.qp.eq(order.qp),
-                record.wr_id.eq(self.wr_id),
-                record.opcode.eq(opcode),
-                record.status.eq(order.status),
-                record.byte_length.eq(order.length),
-                record.immediate.eq(0),
-                record.message_number.eq(order.message_number),
-            ]
+            m.d.sync += [self.completion.valid.eq(1), record.wr_id.eq(self.wr_id)]
+        with m.If(self.completion.valid & self.completion.ready):
+            m.d.sync += [self.completion.valid.eq(0), held.eq(0)]
         return m

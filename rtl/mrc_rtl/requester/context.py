@@ -71,7 +71,8 @@ def send_context(config: NicConfig) -> data.StructLayout:
 class ContextStore(wiring.Component):
     """One memory per group of :func:`send_context`, read and written together.
 
-    After reset every context is written with zeros (state RESET), one a cycle.
+    After reset every context is written, one a cycle, with ``write_context``, which the writer keeps at zero
+    (state RESET) until ``cleared``: that costs no gates.
 
     Parameters
     ----------
@@ -116,11 +117,7 @@ class ContextStore(wiring.Component):
                 write_port.en.eq(self.write),
             ]
             with m.If(~sequence.cleared):
-                m.d.comb += [
-                    write_port.addr.eq(sequence.row),
-                    write_port.data.eq(0),
-                    write_port.en.eq(1),
-                ]
+                m.d.comb += [write_port.addr.eq(sequence.row), write_port.en.eq(1)]
         return m
 
 

@@ -105,9 +105,9 @@ def _nack(s: "Sequencer", ignore: Callable[[], None]) -> None:
     with m.Elif(reason == NackReason.UNEXP_EVENT):
         s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.UNEXPECTED_EVENT, s.slot)
     with m.Elif((reason == NackReason.TRIMMED) | (reason == NackReason.TRIMMED_LASTHOP)):
-        s.retransmit(s.retransmit_queue, psn=s.look_psn, slot=s.slot, again=False)
+        s.retransmit(s.retransmit_queue)
     with m.Elif(reason != NackReason.PSN_OOR_WINDOW):
-        s.retransmit(s.delay_queue, psn=s.look_psn, slot=s.slot, again=False)
+        s.retransmit(s.delay_queue)
 
 
 def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
@@ -160,9 +160,9 @@ def _timeout(s: "Sequencer") -> None:
             with m.If(progress.attempt != 31):
                 m.d.sync += progress.attempt.eq(progress.attempt + 1)
             with m.If(s.outstanding == 0):
-                s.retransmit(s.retransmit_queue, psn=s.last_psn, slot=s.completed_slot, again=True)
+                s.retransmit(s.retransmit_queue, again=True)
             with m.Elif(~s.queued):
-                s.retransmit(s.retransmit_queue, psn=s.look_psn, slot=s.slot, again=False)
+                s.retransmit(s.retransmit_queue)
 
 
 def _host(s: "Sequencer") -> None:
@@ -194,7 +194,6 @@ def _host(s: "Sequencer") -> None:
             )
         ),
         s.host.ready.eq(1),
-        s.host_context.eq(context),
         s.host_refused.eq(command.write & refused),
     ]
     with m.If(command.write & ~refused):
@@ -203,17 +202,16 @@ def _host(s: "Sequencer") -> None:
         m.d.sync += context.limits.mpr_psns.eq(Mux(fields["mpr_psns"] > ring, ring, fields["mpr_psns"]))
         with m.If(starts | resets):
             # The flags of the queues stay: the QP may still stand there.
-            first = Mux(resets, 0, fields["initial_psn"])
-            m.d.comb += [s.clear.eq(1), s.clear_psn.eq(fields["initial_psn"])]
-            m.d.sync += [context.queue.eq(0)]
-            m.d.sync += [context.psns[name].eq(first) for name in ("next", "unacked", "last")]
-            keep = ("in_ready", "in_complete", "ack_next", "armed")
+            first = fields["initial_psn"]
+            m.d.comb += [s.clear.eq(1), s.clear_psn.eq(first)]
             m.d.sync += [
-                context.progress[name].eq(0)
-                for name, _ in context.shape()["progress"].shape
-                if name not in keep
+                context.queue.eq(0),
+                context.psns.next.eq(first),
+                context.psns.unacked.eq(first),
+                context.progress.ack_next.eq(first),
             ]
-            m.d.sync += context.progress.ack_next.eq(first)
+            cleared = ("rqmsn", "attempt", "message_open", "blocked", "failed")
+            m.d.sync += [context.progress[name].eq(0) for name in cleared]
         with m.Elif(new == QpState.ERROR):
             m.d.sync += s.complete.eq(1)
 
@@ -233,7 +231,7 @@ def _doorbell(s: "Sequencer") -> None:
 
 def _delayed(s: "Sequencer") -> None:
     s.m.d.comb += [
-        s.new_entry.eq(s.delayed),
+        s.new_entry.slot.eq(s.delayed.slot),
         s.retransmit_queue.w_en.eq(1),
         s.delay_queue.r_en.eq(1),
     ]
@@ -243,7 +241,6 @@ def _delayed(s: "Sequencer") -> None:
 def _complete(s: "Sequencer") -> None:
     """Complete the oldest request: with success if the transport ACK covers it, or as flushed."""
     m, context, queue, progress = s.m, s.context, s.context.queue, s.context.progress
-    order = s.order.payload
     opened = queue.open != s.completed_count
     error = Signal()
     flush = Signal()
@@ -251,17 +248,11 @@ def _complete(s: "Sequencer") -> None:
     failing = Signal()
     m.d.comb += [
         error.eq(context.settings.state == QpState.ERROR),
-        # ack_next is behind the last PSN of the request.
-        covered.eq((s.rts | error) & opened & ~(progress.ack_next - s.last_psn - 1)[23]),
+        # The last PSN of the request is before ack_next.
+        covered.eq((s.rts | error) & opened & (s.last_psn - progress.ack_next)[23]),
         flush.eq(error & (queue.posted != s.completed_count) & ~covered),
         failing.eq(progress.failed & (progress.failed_slot == s.completed_slot)),
-        order.qp.eq(s.qp),
-        order.slot.eq(s.completed_slot),
-        order.queue.eq(context.settings.completion_queue),
-        order.immediate.eq(s.info.immediate),
-        order.length.eq(s.info.length),
-        order.message_number.eq(queue.completed),
-        order.status.eq(
+        s.order_status.eq(
             Mux(
                 flush,
                 Mux(failing, progress.failed_status, CompletionStatus.FLUSHED),
@@ -299,8 +290,6 @@ def _retransmit(s: "Sequencer") -> None:
     with m.If(wanted):
         m.d.comb += [
             s.jobs.w_en.eq(1),
-            s.new_job.qp.eq(s.qp),
-            s.new_job.psn.eq(entry.psn),
             s.new_job.slot.eq(entry.slot),
             s.new_job.retransmission.eq(1),
             s.new_job.ack_request.eq(1),

@@ -1,6 +1,6 @@
 """Merges the bitmap of a SACK into words of 32 acked bits."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,11 @@ _WORDS = 3  # a bitmap of 64 bits at any alignment touches at most three words o
 
 
 class SackMerge(wiring.Component):
-    """Walks the three words a bitmap may touch, three cycles each, and skips those without a set bit.
+    """Walks the three words a bitmap may touch, four cycles each, and writes those in which a bit is new.
+
+    Both halves of the bitmap are rotated by the base's place in its word; a mask of that place then says which
+    bits of a word come from the half before and which from the half at hand. One rotator and one mask generator
+    do all of it, one after the other.
 
     Parameters
     ----------
@@ -56,70 +60,70 @@ class SackMerge(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        rest = Signal(64)  # bits not yet taken, the next word's in the low half
-        before = Signal(32)  # the 32 bits before those
+        place = self.base[:5]
         count = Signal(range(_WORDS))
-        shift = self.base[:5]
-        above_low = Signal(24)  # PSNs from the word's first one to the window's start
-        above_high = Signal(24)  # and to its end
-        shifted = Signal(39)
-        bits = Signal(32)
+        rotated = Signal(32)  # half at hand
+        before = Signal(32)  # half before it
+        split = Signal(32)  # ones from the base's place upwards
+        distance = Signal(24)
+        from_distance = Signal(32)
         low_mask = Signal(32)
         high_mask = Signal(32)
+        bits = Signal(32)
 
-        def from_bit(distance: Signal) -> Mux:
-            """Ones from bit ``distance`` upwards; all when it is negative, none from 32 on."""
-            ones = Signal(32)
-            m.d.comb += ones.eq((0xFFFF_FFFF << distance[:5]) & 0xFFFF_FFFF)
-            return Mux(distance[23], 0xFFFF_FFFF, Mux(distance[5:].any(), 0, ones))
+        half = Signal(32)
+        m.d.comb += half.eq(Mux(count == 0, self.bitmap[:32], self.bitmap[32:]))
+        turned = half
+        for bit in range(5):
+            stage = Signal(32, name=f"turned{bit}")
+            m.d.comb += stage.eq(Mux(place[bit], turned.rotate_left(1 << bit), turned))
+            turned = stage
 
-        m.d.comb += [
-            self.merged.eq(self.word | (bits & low_mask & high_mask)),
-        ]
+        # Ones from bit ``distance`` upwards; all when it is negative, none from 32 on.
+        m.d.comb += from_distance.eq(
+            (0xFFFF_FFFF << distance[:5]) & Mux(distance[5:23].any(), 0, 0xFFFF_FFFF)
+        )
+        with m.If(distance[23]):
+            m.d.comb += from_distance.eq(0xFFFF_FFFF)
+
+        new = Signal(32)
+        m.d.comb += [new.eq(bits & low_mask), self.merged.eq(self.word | (new & high_mask))]
+        m.d.comb += self.busy.eq(1)
         with m.FSM():
             with m.State("IDLE"):
+                m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.sync += [
-                        rest.eq(self.bitmap),
-                        before.eq(0),
-                        count.eq(0),
-                        self.psn.eq(Cat(shift & 0, self.base[5:])),
-                        self.beyond.eq(0),
-                    ]
-                    m.next = "ALIGN"
+                    m.d.sync += [distance.eq(place), self.psn.eq(Cat(Const(0, 5), self.base[5:]))]
+                    m.d.sync += [before.eq(0), count.eq(0), self.beyond.eq(0)]
+                    m.next = "SPLIT"
+            with m.State("SPLIT"):
+                m.d.sync += split.eq(from_distance)
+                m.next = "ALIGN"
             with m.State("ALIGN"):
-                # Bit 0 of the word is bit -shift of the bitmap: a funnel of 32 old and 32 new bits, in two steps.
-                m.d.comb += self.busy.eq(1)
-                coarse = Signal(3)
-                m.d.comb += coarse.eq(Mux(shift[:3] == 0, 4 - shift[3:], 3 - shift[3:]))
+                m.d.sync += [rotated.eq(turned), distance.eq(self.unacked - self.psn)]
+                with m.If(count == _WORDS - 1):
+                    m.d.sync += rotated.eq(0)
+                m.next = "LOW"
+            with m.State("LOW"):
                 m.d.sync += [
-                    shifted.eq(Cat(before, rest[:32]) >> (coarse << 3)),
-                    above_low.eq(self.unacked - self.psn),
-                    above_high.eq(self.next - self.psn),
-                    rest.eq(rest >> 32),
-                    before.eq(rest[:32]),
+                    low_mask.eq(from_distance),
+                    distance.eq(self.next - self.psn),
+                    bits.eq((before & ~split) | (rotated & split)),
+                    before.eq(rotated),
                 ]
-                m.next = "MASK"
-            with m.State("MASK"):
-                m.d.comb += self.busy.eq(1)
-                fine = Signal(3)
-                m.d.comb += fine.eq(-shift[:3])
-                m.d.sync += [
-                    bits.eq(shifted >> fine),
-                    low_mask.eq(from_bit(above_low)),
-                    high_mask.eq(~from_bit(above_high)),
-                ]
+                m.next = "HIGH"
+            with m.State("HIGH"):
+                m.d.sync += high_mask.eq(~from_distance)
                 m.next = "WRITE"
             with m.State("WRITE"):
-                m.d.comb += [self.busy.eq(1), self.write.eq((bits & low_mask & high_mask).any())]
-                with m.If((bits & low_mask & ~high_mask).any()):
+                m.d.comb += self.write.eq((new & high_mask).any())
+                with m.If((new & ~high_mask).any()):
                     m.d.sync += self.beyond.eq(1)
                 m.d.sync += [count.eq(count + 1), self.psn.eq(self.psn + 32)]
+                m.next = "ALIGN"
                 with m.If(count == _WORDS - 1):
                     m.next = "DONE"
-                with m.Else():
-                    m.next = "ALIGN"
             with m.State("DONE"):
-                m.d.comb += [self.busy.eq(1), self.done.eq(1)]
+                m.d.comb += self.done.eq(1)
                 m.next = "IDLE"
         return m

@@ -16,7 +16,12 @@ from .records import (
     send_slot_bits,
 )
 
-__all__ = ["Segmenter", "message_info", "segment_view"]
+__all__ = ["Segmenter", "message_info", "mtu_exponents", "segment_view"]
+
+
+def mtu_exponents(config: NicConfig) -> range:
+    """The path MTUs a QP may have, log2 of bytes."""
+    return range(8, config.mtu.bit_length())
 
 
 def segment_view(config: NicConfig) -> data.StructLayout:
@@ -157,7 +162,7 @@ class Segmenter(wiring.Component):
                 m.next = "OFFSET"
             with m.State("OFFSET"):
                 with m.Switch(mtu_log2):
-                    for exponent in range(8, 13):
+                    for exponent in mtu_exponents(config):
                         with m.Case(exponent):
                             m.d.sync += offset.eq(distance << exponent)
                 m.d.sync += locate_valid.eq(1)

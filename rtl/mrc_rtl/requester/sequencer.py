@@ -237,8 +237,42 @@ class Sequencer(wiring.Component):
                     m.d.comb += self.look_psn.eq(self.feedback.payload.psn + self.is_ack)
             with m.Case(Operation.RETRANSMIT):
                 m.d.comb += self.look_psn.eq(self.retransmission.psn)
+            with m.Case(Operation.TURN):
+                m.d.comb += self.look_psn.eq(context.psns.next)
+            with m.Case(Operation.DELAYED):
+                m.d.comb += self.look_psn.eq(self.delayed.psn)
             with m.Default():
                 m.d.comb += self.look_psn.eq(context.psns.unacked)
+
+        # What goes out does so in every cycle, and the handshake alone says when it counts: gates saved.
+        self.order_status = Signal(5)
+        order = self.order.payload
+        m.d.comb += [
+            self.host_context.eq(context),
+            store.write_qp.eq(self.qp),
+            store.write_context.eq(context),
+            self.view.mtu_log2.eq(context.settings.mtu_log2),
+            self.view.protection_domain.eq(context.settings.protection_domain),
+            self.sending.eq(self.rts),
+            self.ev_profile.eq(context.settings.ev_profile),
+            self.timer.qp.eq(self.qp),
+            self.timer.timeout.eq(context.settings.timeout),
+            self.timer.linear_count.eq(context.settings.linear_count),
+            self.timer.attempt.eq(context.progress.attempt),
+            self.errors.w_data.eq(Cat(self.qp, self.reason)),
+            order.qp.eq(self.qp),
+            order.slot.eq(self.completed_slot),
+            order.queue.eq(context.settings.completion_queue),
+            order.immediate.eq(self.info.immediate),
+            order.length.eq(self.info.length),
+            order.message_number.eq(context.queue.completed),
+            order.status.eq(self.order_status),
+            self.new_entry.qp.eq(self.qp),
+            self.new_entry.psn.eq(self.look_psn),
+            self.new_entry.slot.eq(self.slot),
+            self.new_job.slot.eq(self.give_slot),
+            self.new_job.psn.eq(self.look_psn),
+        ]
 
         waiting = self._waiting(m)
         with m.FSM() as states:
@@ -315,21 +349,22 @@ class Sequencer(wiring.Component):
         """The peer proved progress: attempts start from 0 and the timer from now."""
         self.m.d.sync += [self.context.progress.attempt.eq(0), self.restart_timer.eq(1)]
 
-    def retransmit(self, queue: fifo.SyncFIFOBuffered, *, psn: Signal, slot: Signal, again: bool) -> None:
-        """Put a packet into one of the two retransmission queues, or count that it is full."""
+    def retransmit(self, queue: fifo.SyncFIFOBuffered, *, again: bool = False) -> None:
+        """Put the packet looked up into one of the two retransmission queues, or count that it is full.
+
+        ``again``: instead the last packet of the oldest request, which has been SACKed.
+        """
         m = self.m
         with m.If(queue.w_rdy):
-            m.d.comb += [
-                queue.w_en.eq(1),
-                self.new_entry.qp.eq(self.qp),
-                self.new_entry.psn.eq(psn),
-                self.new_entry.slot.eq(slot),
-                self.new_entry.again.eq(again),
-                self.event.eq(1),
-                self.set_queued.eq(0 if again else 1),
-            ]
+            m.d.comb += [queue.w_en.eq(1), self.event.eq(1), self.set_queued.eq(0 if again else 1)]
         with m.Else():
             self.count_late(GlobalCounter.RETRANSMIT_QUEUE_FULL)
+        if again:
+            m.d.comb += [
+                self.new_entry.psn.eq(self.last_psn),
+                self.new_entry.slot.eq(self.completed_slot),
+                self.new_entry.again.eq(1),
+            ]
 
     # Parts -------------------------------------------------------------------------------------------
 
@@ -460,11 +495,7 @@ class Sequencer(wiring.Component):
             ),
             self.ready_queue.w_en.eq(sendable & ~context.progress.in_ready),
             self.complete_queue.w_en.eq(self.complete & ~context.progress.in_complete),
-            self.timer.qp.eq(self.qp),
             self.timer.start.eq(run),
-            self.timer.timeout.eq(context.settings.timeout),
-            self.timer.linear_count.eq(context.settings.linear_count),
-            self.timer.attempt.eq(context.progress.attempt),
             self.timer_valid.eq(
                 (run & (self.restart_timer | ~context.progress.armed))
                 | (~run & context.progress.armed)
@@ -472,18 +503,11 @@ class Sequencer(wiring.Component):
             ),
             self.expired.ready.eq(self.operation == Operation.TIMEOUT),
             self.errors.w_en.eq(self.announce),
-            self.errors.w_data.eq(Cat(self.qp, self.reason)),
             store.write.eq(1),
-            store.write_qp.eq(self.qp),
-            store.write_context.eq(context),
             store.write_context.progress.armed.eq(run),
             store.write_context.progress.in_ready.eq(context.progress.in_ready | sendable),
             store.write_context.progress.in_complete.eq(context.progress.in_complete | self.complete),
             self.view_write.eq(1),
-            self.view.mtu_log2.eq(context.settings.mtu_log2),
-            self.view.protection_domain.eq(context.settings.protection_domain),
-            self.sending.eq(self.rts),
-            self.ev_profile.eq(context.settings.ev_profile),
         ]
         with m.If(self.late_count):
             base = self.config.planes * PORT_COUNTERS

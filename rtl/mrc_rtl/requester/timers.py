@@ -112,32 +112,19 @@ class Timers(wiring.Component):
         busy = Signal()
         m.d.comb += busy.eq(self.command_valid | stage.any())
 
-        # The bound, outside and during a scan.
+        # The bound. A scan begins without one and gathers it anew.
         bound = Signal(32)
         bound_valid = Signal()
-        scanned = Signal(32)
-        scanned_valid = Signal()
         scanning = Signal()
         candidate = Signal(32)
         candidate_valid = Signal()
         row_difference = Signal(32)
-        other = Signal(32)
-        other_valid = Signal()
-        lower = Signal()
-        m.d.comb += [
-            other.eq(Mux(scanning, scanned, bound)),
-            other_valid.eq(Mux(scanning, scanned_valid, bound_valid)),
-            lower.eq(~other_valid | (candidate - other)[31]),
-        ]
-        with m.If(candidate_valid & lower):
-            with m.If(scanning):
-                m.d.sync += [scanned.eq(candidate), scanned_valid.eq(1)]
-            with m.Else():
-                m.d.sync += [bound.eq(candidate), bound_valid.eq(1)]
+        with m.If(candidate_valid & (~bound_valid | (candidate - bound)[31])):
+            m.d.sync += [bound.eq(candidate), bound_valid.eq(1)]
 
         passed = Signal()
-        m.d.comb += passed.eq(bound_valid & ~(self.now - bound)[31])
         m.d.comb += [
+            passed.eq(bound_valid & ~scanning & ~(self.now - bound)[31]),
             self.next_deadline.eq(bound),
             self.deadline_valid.eq(bound_valid),
             self.idle.eq(sequence.cleared & ~busy & ~scanning & ~passed),
@@ -158,14 +145,15 @@ class Timers(wiring.Component):
             m.d.sync += qp.eq(qp + 1)
             with m.If(last):
                 m.d.sync += qp.eq(0)
-                m.next = "END"
+                m.d.sync += scanning.eq(0)
+                m.next = "PARKED"
             with m.Else():
                 m.next = "LOOK"
 
         with m.FSM():
             with m.State("PARKED"):
-                with m.If(passed & ~busy & sequence.cleared):
-                    m.d.sync += [scanning.eq(1), scanned_valid.eq(0)]
+                with m.If(passed & ~busy):
+                    m.d.sync += [scanning.eq(1), bound_valid.eq(0)]
                     m.next = "LOOK"
             with m.State("LOOK"):
                 with m.If(~busy):
@@ -191,8 +179,4 @@ class Timers(wiring.Component):
                 # The report's own command writes the row; then it is looked at like any other.
                 with m.If(self.command_valid & (self.command.qp == qp)):
                     advance()
-            with m.State("END"):
-                with m.If(~busy):
-                    m.d.sync += [scanning.eq(0), bound.eq(scanned), bound_valid.eq(scanned_valid)]
-                    m.next = "PARKED"
         return m

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from amaranth.hdl import Signal
 
 from ..tables import CompletionStatus, QpErrorReason
+from .segmenter import mtu_exponents
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -57,7 +58,7 @@ def add_states(s: "Sequencer") -> None:
     with m.State("SIZE"):
         m.next = "OPEN"
         with m.Switch(context.settings.mtu_log2):
-            for exponent in range(8, 13):
+            for exponent in mtu_exponents(s.config):
                 with m.Case(exponent):
                     m.d.sync += count.eq((s.info.length - 1)[:32] >> exponent)
         with m.If(s.info.length == 0):
@@ -87,8 +88,6 @@ def add_states(s: "Sequencer") -> None:
             last.eq(psns.next == psns.last),
             stop.eq((queue.open == queue.posted) | (progress.message_immediate & immediates_full)),
             s.jobs.w_en.eq(1),
-            s.new_job.psn.eq(psns.next),
-            s.new_job.slot.eq(s.give_slot),
             s.new_job.ack_request.eq(window_end | (last & stop)),
             s.give.eq(1),
             s.clear.eq(psns.next[:5] == 0),
