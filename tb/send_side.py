@@ -178,7 +178,8 @@ class _Sink:
 class Peer:
     """The receiver of one QP: bitmap over PSNs, answers, and a check that every byte is written once.
 
-    ``fate(packet)`` decides what the network does: "ok", "drop", "trim", "trim_last" or a reason code of a NACK.
+    ``fate(packet)`` decides what the network does: "ok", "drop", "trim", "trim_last" or a reason code of a
+    NACK.
     """
 
     def __init__(self, bench: "SendSideBench", qp: int, initial_psn: int, ack_every: int = 4) -> None:

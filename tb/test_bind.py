@@ -1,11 +1,11 @@
 """Spraying, seen from outside: planes, entropy values and control packets of the sending half.
 
-Sweep: 2 and 4 planes at 64 bit; EV sets from one GOOD entry to 32, with SKIP and backup ones; all planes free,
-of equal rate, one slow, one without room, one down.
-Stimulus: long messages of one or several QPs, control requests, changes of EV sets while packets leave.
-Checks: share of planes and EVs, order in a rotation, SKIP cleared by costing one turn, priority and cap of control
-packets, discards of QPs that stopped, nothing left behind (idle).
-Timing: one decision in K / 2 cycles; control waits at most for its own plane; every wait is bounded.
+Sweep: 2 and 4 planes at 64 bit; EV sets from one GOOD entry to 32, with SKIP and backup ones; all planes
+free, of equal rate, one slow, one without room, one down. Stimulus: long messages of one or several QPs,
+control requests, changes of EV sets while packets leave. Checks: share of planes and EVs, order in a
+rotation, SKIP cleared by costing one turn, priority and cap of control packets, discards of QPs that stopped,
+nothing left behind (idle). Timing: one decision in K / 2 cycles; control waits at most for its own plane;
+every wait is bounded.
 """
 
 import random
@@ -94,7 +94,8 @@ async def planes_take_turns(dut) -> None:
             await bench.start_qp(qp, evs=5)
         for qp in range(3):
             await send(bench, qp, 40)
-        await bench.until(lambda: len(bench.completions) == 3, 20_000, "completions")
+        done = bench.completions
+        await bench.until(lambda done=done: len(done) == 3, 20_000, "completions")
         assert len(bench.data) == 120
         assert imbalance(bench.data) == 1
         if frame_cycles:
@@ -211,7 +212,7 @@ async def one_does_not_block(dut) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def controls(dut) -> None:
-    """Control packets leave unchanged on their plane, in its EVs, first, and do not wait for another plane."""
+    """Control packets leave unchanged on their plane, in its EVs, and do not wait for another plane."""
     bench = await begin(dut, frame_cycles=60)
     for qp in range(2):
         await bench.start_qp(qp, evs=4)
@@ -272,7 +273,7 @@ async def control_cap(dut) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def decisions(dut) -> None:
-    """A decision at least every K / 2 cycles (reading a packet takes six at 64 bit), over rotations and planes."""
+    """A decision at least every K / 2 cycles (reading a packet takes six at 64 bit)."""
     bench = await begin(dut)
     bench.fetch_latency = 1
     await bench.start_qp(0, evs=8)

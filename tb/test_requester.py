@@ -3,10 +3,10 @@
 Sweep: data widths 64, 128 and 512 bits; message lengths around multiples of the MTU, 1 to 8 QPs, initial PSNs
 that wrap; drops, trims, duplicates, lost feedback.
 Stimulus: requests through the tables, doorbells, feedback of the peer model or forged by hand.
-Checks: every packet that leaves, new or again, against its request (addresses, length, opcode, numbers, keys);
-the bytes of a message tile it exactly; completions once, in order, with status; counters; timer intervals.
-Timing: packet interval at most K at 64 and 128 bit, 6 cycles at 512, in bursts of short packets; every wait is
-bounded.
+Checks: every packet that leaves, new or again, against its request (addresses, length, opcode, numbers,
+keys); the bytes of a message tile it exactly; completions once, in order, with status; counters; timer
+intervals. Timing: packet interval at most K at 64 and 128 bit, 6 cycles at 512, in bursts of short packets;
+every wait is bounded.
 """
 
 import random
@@ -87,7 +87,8 @@ class Requests:
         offset = number * self.mtu
         length = message["length"] - offset if last else self.mtu
         opcode = {
-            (1, 1, 0): 0xCA, (1, 1, 1): 0xCB, (1, 0, 0): 0xC6, (0, 0, 0): 0xC7, (0, 1, 0): 0xC8, (0, 1, 1): 0xC9,
+            (1, 1, 0): 0xCA, (1, 1, 1): 0xCB, (1, 0, 0): 0xC6, (0, 0, 0): 0xC7, (0, 1, 0): 0xC8, (0, 1, 1):
+            0xC9,
         }[first, last, imm]  # fmt: skip
         assert packet["opcode"] == opcode
         assert packet["length"] == length
@@ -475,7 +476,8 @@ async def errors(dut) -> None:
 
     flushed = status.FLUSHED
     for syndrome, code in (
-        (0x61, status.REMOTE_INVALID_REQUEST), (0x62, status.REMOTE_ACCESS_ERROR), (0x63, status.REMOTE_OPERATION_ERROR)
+        (0x61, status.REMOTE_INVALID_REQUEST), (0x62, status.REMOTE_ACCESS_ERROR), (0x63,
+        status.REMOTE_OPERATION_ERROR)
     ):  # fmt: skip
         await case(
             PSN - 1,
@@ -604,7 +606,8 @@ async def doorbells(dut) -> None:
     await bench.until(lambda: requests.completed() == DEPTH, 3000, "completions")
     await bench.write_qp(0, state=4, mtu_log2=10)
     await bench.quiet()
-    # The flood posted more than there was; what is too much was flushed or sent, never more than the ring at once.
+    # The flood posted more than there was; what is too much was flushed or sent, never more than the ring at
+    # once.
     assert (await bench.read_qp(0))["state"] == 4
     assert await bench.write_qp(0, state=0)
     peer, requests = await connect(bench, 0, 9)
@@ -660,9 +663,11 @@ async def rate(dut) -> None:
                 await requests.post(length, ring=False)
         for qp in range(qps):
             bench.ring(qp, DEPTH if length == 5 else 1)
-        await bench.until(
-            lambda: all(requests.completed() == len(requests.messages) for _, requests in pairs), 4000, "done"
-        )
+
+        def done(pairs: list[tuple[Peer, Requests]] = pairs) -> bool:
+            return all(requests.completed() == len(requests.messages) for _, requests in pairs)
+
+        await bench.until(done, 4000, "done")
         cycles = [packet["cycle"] for packet in bench.data]
         interval = (cycles[-1] - cycles[0]) / (len(cycles) - 1)
         print(f"width {WIDTH}, {name}: {interval:.2f} cycles a packet, K {CONFIG.packet_interval}")

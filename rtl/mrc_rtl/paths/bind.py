@@ -70,12 +70,13 @@ def _waiting_packet(config: NicConfig) -> data.StructLayout:
 class Bind(wiring.Component):
     """Decides for one waiting packet after the other, oldest first, how it leaves.
 
-    A decision takes four cycles: *select* a packet, *plane*, and two stages of *pick*; reading the packet, word by
-    word (six at 64 bit), overlaps with the next decision. Data wait in their slots; a packet that cannot go now (no plane of its QP has
-    room) lets those behind it try. Control packets wait in a short queue for room on their own plane; they come
-    first, but after three in a row data are tried, and data leave a plane to the control packet waiting for it.
-    A control packet whose port is down leaves on another plane. The QP's state is looked at before the choice
-    and again before the plan: data of a QP that no longer sends become a plan that only frees the slot.
+    A decision takes four cycles: *select* a packet, *plane*, and two stages of *pick*; reading the packet,
+    word by word (six at 64 bit), overlaps with the next decision. Data wait in their slots; a packet that
+    cannot go now (no plane of its QP has room) lets those behind it try. Control packets wait in a short
+    queue for room on their own plane; they come first, but after three in a row data are tried, and data
+    leave a plane to the control packet waiting for it. A control packet whose port is down leaves on another
+    plane. The QP's state is looked at before the choice and again before the plan: data of a QP that no
+    longer sends become a plan that only frees the slot.
 
     Parameters
     ----------
@@ -199,7 +200,8 @@ class Bind(wiring.Component):
         with m.If(take_control | release.any()):
             m.d.sync += used.eq((used | (take_control << new_row)[:_CONTROLS]) & ~release)
 
-        # Room: the transmitter counts from the moment the plan is on offer, the packet before that stands here.
+        # Room: the transmitter counts from the moment the plan is on offer, the packet before that stands
+        # here.
         issue_busy = Signal()
         issue_plane = Signal(plane_bits(config))
         taken = Signal(planes)

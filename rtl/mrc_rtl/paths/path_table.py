@@ -44,8 +44,8 @@ class PathTable(wiring.Component):
     pick_qp, pick_plane, word, place : qp_bits, plane bits, ev_word, rotation
         Word and rotation, one cycle after the address.
     write, write_skip, new_skip, new_place
-        With ``write``: the picked (QP, plane)'s rotation becomes ``new_place``, and with ``write_skip`` its skip
-        bits ``new_skip``. The address is the one picked.
+        With ``write``: the picked (QP, plane)'s rotation becomes ``new_place``, and with ``write_skip`` its
+        skip bits ``new_skip``. The address is the one picked.
     busy : 1, in
         A pick is in progress: its address stays.
     hold : 1

@@ -235,7 +235,7 @@ class EvValues(wiring.Component):
         m.d.comb += [
             self.base_block.eq(self.base_profile * self.config.planes + self.base_plane),
             allowed.eq((table.index < rows) & (table.word == 0)),
-            table.ready.eq(table.write | ~self.read),
+            table.ready.eq(~self.read),
             write_port.addr.eq(table.index),
             write_port.data.eq(table.write_data),
             write_port.en.eq(table.valid & table.ready & table.write & allowed),

@@ -73,8 +73,8 @@ class RecordRows(wiring.Component):
     write, write_row, new, written
         Hold ``write`` with row and record until ``written``, the cycle of the last word.
     read, read_row, done, record
-        ``read`` is a pulse; ``record`` is complete from ``done`` on until the next read. Row and record may be
-        the ones of a finished write only.
+        ``read`` is a pulse; ``record`` is complete from ``done`` on until the next read. Row and record may
+        be the ones of a finished write only.
     idle : 1
         No write and no read runs.
     """

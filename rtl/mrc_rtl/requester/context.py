@@ -15,18 +15,19 @@ def send_context(config: NicConfig) -> data.StructLayout:
     """Everything the requester knows of a QP, in the groups that are memories of their own.
 
     ``settings``, ``limits``
-        What the host wrote (:data:`mrc_rtl.tables.QP_SEND`); ``limits.mpr_psns`` is at most the engine's ring.
+        What the host wrote (:data:`mrc_rtl.tables.QP_SEND`); ``limits.mpr_psns`` is at most the engine's
+        ring.
     ``psns``
         Next new PSN, oldest PSN without a cumulative SACK, last PSN of the newest opened message.
     ``queue``
         Requests as counters: ``completed`` counts from 0 and is the MSN of the oldest incomplete request;
         ``open`` and ``posted`` count modulo twice the ring; ``immediates`` are opened and not completed.
     ``progress``
-        ``ack_next``: first PSN without a transport ACK. ``rqmsn``: WRITE_WITH_IMMs opened. ``attempt``: timeouts
-        since the last progress. ``in_ready``, ``in_complete``: the QP stands in that queue of the sequencer.
-        ``message_open``: ``psns.last`` is not yet sent. ``blocked``: the next request waits for an immediate to
-        complete. ``armed``: the timer runs. ``failed``, ``failed_slot``, ``failed_status``: the request an error
-        is reported for.
+        ``ack_next``: first PSN without a transport ACK. ``rqmsn``: WRITE_WITH_IMMs opened. ``attempt``:
+        timeouts since the last progress. ``in_ready``, ``in_complete``: the QP stands in that queue of the
+        sequencer. ``message_open``: ``psns.last`` is not yet sent. ``blocked``: the next request waits for an
+        immediate to complete. ``armed``: the timer runs. ``failed``, ``failed_slot``, ``failed_status``: the
+        request an error is reported for.
     """
     slot = send_slot_bits(config)
     return data.StructLayout(

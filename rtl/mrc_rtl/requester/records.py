@@ -33,9 +33,9 @@ def doorbell_record(config: NicConfig) -> data.StructLayout:
 def sent_record(config: NicConfig) -> data.StructLayout:
     """A data packet that left bind.
 
-    ``ev`` and ``ev_index`` are the value and the number of its entropy value on ``plane``, ``time`` the low 16
-    bits of the tick counter written into TSETH. With ``discard`` the packet did not leave, because its QP no
-    longer sends, and only its resources are free again.
+    ``ev`` and ``ev_index`` are the value and the number of its entropy value on ``plane``, ``time`` the low
+    16 bits of the tick counter written into TSETH. With ``discard`` the packet did not leave, because its QP
+    no longer sends, and only its resources are free again.
     """
     return data.StructLayout(
         {
@@ -110,7 +110,7 @@ def retransmission_entry(config: NicConfig) -> data.StructLayout:
 
 def failed_job(config: NicConfig) -> data.StructLayout:
     """A packet whose local region look-up failed."""
-    return data.StructLayout({"qp": config.qp_bits, "slot": send_slot_bits(config)})
+    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "slot": send_slot_bits(config)})
 
 
 def completion_order(config: NicConfig) -> data.StructLayout:

@@ -14,9 +14,9 @@ _WORDS = 3  # a bitmap of 64 bits at any alignment touches at most three words o
 class SackMerge(wiring.Component):
     """Walks the three words a bitmap may touch, four cycles each, and writes those in which a bit is new.
 
-    Both halves of the bitmap are rotated by the base's place in its word; a mask of that place then says which
-    bits of a word come from the half before and which from the half at hand. One rotator and one mask generator
-    do all of it, one after the other.
+    Both halves of the bitmap are rotated by the base's place in its word; a mask of that place then says
+    which bits of a word come from the half before and which from the half at hand. One rotator and one mask
+    generator do all of it, one after the other.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ class SackMerge(wiring.Component):
     beyond : 1
         With ``done``: a bit stood for a PSN that is not below ``next``, and was ignored.
 
-    Source: protocol.md 1.10 (bit i of the bitmap is PSN base + i), profile.md 4 (feedback for a PSN never sent).
+    Source: protocol.md 1.10 (bit i of the bitmap is PSN base + i), profile.md 4 (feedback for a PSN never
+    sent).
     """
 
     def __init__(self, config: NicConfig) -> None:

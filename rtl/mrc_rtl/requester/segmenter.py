@@ -38,8 +38,8 @@ class Segmenter(wiring.Component):
     """Computes offset, addresses, length and opcode of one packet, and looks its local region up.
 
     Three steps overlap. *Locate*: offset = (psn - first PSN of the message) x MTU, while the request is read
-    (not again for the same request). *Compute*: one 64-bit addition a cycle. *Look up*: the packet's own bytes
-    in the memory regions, then the fetch command. A new packet and a retransmission take the same way.
+    (not again for the same request). *Compute*: one 64-bit addition a cycle. *Look up*: the packet's own
+    bytes in the memory regions, then the fetch command. A new packet and a retransmission take the same way.
 
     Parameters
     ----------
@@ -93,7 +93,8 @@ class Segmenter(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.views = views = Memory(shape=segment_view(config), depth=config.qps, init=[])
-        view_read, view_write = views.read_port(), views.write_port()
+        view_write = views.write_port()
+        view_read = views.read_port(transparent_for=[view_write])
         m.submodules.messages = messages = Memory(
             shape=message_info(config), depth=config.qps * config.send_queue_depth, init=[]
         )
@@ -282,6 +283,7 @@ class Segmenter(wiring.Component):
                     m.next = "FREE"
         m.d.comb += [
             self.failed.payload.qp.eq(descriptor.qp),
+            self.failed.payload.psn.eq(descriptor.psn),
             self.failed.payload.slot.eq(descriptor.send_slot),
             self.idle.eq(~self.job.valid & locating.ongoing("TAKE") & ~computing & looking.ongoing("FREE")),
         ]

@@ -61,9 +61,10 @@ class Sequencer(wiring.Component):
     """Takes one operation after the other: read the QP's context, change it, write it back.
 
     Nothing else changes a context, so no two changes can race. Kinds of operations take turns: one that was
-    served waits until every other kind that is waiting was served, so a flood of one kind starves nobody. A QP
-    that can send stands once in a queue; its turn gives out a few packets, more while nobody else waits. A QP
-    stopped by window or immediates leaves the queue and comes back with the operation that ends the reason.
+    served waits until every other kind that is waiting was served, so a flood of one kind starves nobody. A
+    QP that can send stands once in a queue; its turn gives out a few packets, more while nobody else waits. A
+    QP stopped by window or immediates leaves the queue and comes back with the operation that ends the
+    reason.
 
     Parameters
     ----------
@@ -228,6 +229,8 @@ class Sequencer(wiring.Component):
         with m.Switch(self.operation):
             with m.Case(Operation.SENT):
                 m.d.comb += self.look_psn.eq(self.again.payload.psn)
+            with m.Case(Operation.FAILED):
+                m.d.comb += self.look_psn.eq(self.failed.payload.psn)
             with m.Case(Operation.FEEDBACK):
                 with m.If(self.is_sack):
                     m.d.comb += self.look_psn.eq(seth.cack_psn + 1)
