@@ -183,12 +183,14 @@ class IcrcMasks(wiring.Component):
 class IcrcStep(wiring.Component):
     """The CRC register: one beat per cycle, in two stages.
 
+    The first stage folds each half of a beat into 32 bits, the second advances the register over one half
+    after the other. The register holds the state before the last 32 bits are shifted out: it is the sum of the
+    last word and what was before it.
+
     Parameters
     ----------
     width : int
-        Width of a beat in bits, a multiple of 32.
-    taken_back : int
-        Zero bytes to take back from the state; being constant it costs nothing.
+        Width of a beat in bits, a multiple of 64.
 
     Members
     -------
@@ -196,28 +198,30 @@ class IcrcStep(wiring.Component):
         A beat as covered.
     first : In(1)
         The beat starts a frame: the state before it is zero.
+    short : In(1)
+        Only the first half of the beat counts.
     valid : In(1)
         The beat is there.
     enable : In(1)
         Both stages advance.
     state : Out(32)
-        The register, valid two enabled cycles after the beat.
+        The register, valid two enabled cycles after the beat; :func:`advance` by 32 bits makes the CRC of it.
 
     Raises
     ------
     ValueError
-        The width is not a multiple of 32 bits.
+        The width is not a multiple of 64 bits.
     """
 
-    def __init__(self, width: int, taken_back: int = 0) -> None:
-        if width < STATE_BITS or width % STATE_BITS:
-            raise ValueError(f"width must be a positive multiple of 32 bits, got {width}")
+    def __init__(self, width: int) -> None:
+        if width < 2 * STATE_BITS or width % (2 * STATE_BITS):
+            raise ValueError(f"width must be a positive multiple of 64 bits, got {width}")
         self._width = width
-        self._taken_back = taken_back
         super().__init__(
             {
                 "data": In(width),
                 "first": In(1),
+                "short": In(1),
                 "valid": In(1),
                 "enable": In(1, init=1),
                 "state": Out(STATE_BITS),
@@ -226,20 +230,26 @@ class IcrcStep(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        columns = [
-            _shifted(_forward(_POLYNOMIAL, self._width - 1 - n), -8 * self._taken_back)
-            for n in range(self._width)
-        ]
-        share = Signal(STATE_BITS)
+        half = self._width // 2
+        columns = [_shifted(1 << n % STATE_BITS, half - STATE_BITS - n // STATE_BITS * STATE_BITS) for n in range(half)]
+        shares = [Signal(STATE_BITS, name=f"share{n}") for n in range(2)]
         share_first = Signal()
+        share_short = Signal()
         share_valid = Signal()
         with m.If(self.enable):
             m.d.sync += share_valid.eq(self.valid)
             with m.If(self.valid):
-                m.d.sync += [share.eq(_multiply(columns, self.data)), share_first.eq(self.first)]
+                m.d.sync += [
+                    shares[0].eq(_multiply(columns, self.data[:half])),
+                    shares[1].eq(_multiply(columns, self.data[half:])),
+                    share_first.eq(self.first),
+                    share_short.eq(self.short),
+                ]
             with m.If(share_valid):
-                before = Mux(share_first, 0, advance(self.state, self._width))
-                m.d.sync += self.state.eq(before ^ share)
+                before = Mux(share_first, 0, self.state)
+                middle = Signal(STATE_BITS)
+                m.d.comb += middle.eq(advance(before, half) ^ shares[0])
+                m.d.sync += self.state.eq(Mux(share_short, middle, advance(middle, half) ^ shares[1]))
         return m
 
 
@@ -321,7 +331,7 @@ class IcrcCheck(wiring.Component):
         with m.Switch(missing[1]):
             for count in range(lanes + 1):
                 with m.Case(count):
-                    m.d.comb += residue.eq(_forward(_RESIDUE, 8 * count))
+                    m.d.comb += residue.eq(_shifted(_RESIDUE, 8 * count - STATE_BITS))
         with m.If(ends[1]):
             m.d.sync += self.ok.eq(step.state == residue)
         m.d.comb += self.idle.eq(~(self.valid | ends[0] | ends[1] | self.done))

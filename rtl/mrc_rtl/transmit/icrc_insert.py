@@ -3,7 +3,7 @@
 Source: protocol.md 1.18; the arithmetic in :mod:`mrc_rtl.icrc`.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -78,7 +78,7 @@ class IcrcInsert(wiring.Component):
             m.d.sync += at_start.eq(self.sink.tlast)
 
         m.submodules.masks = masks = IcrcMasks(self._width, INNER_OFFSETS)
-        m.submodules.step = step = IcrcStep(self._width, taken_back=2)
+        m.submodules.step = step = IcrcStep(self._width)
         m.d.comb += [
             masks.data.eq(self.sink.tdata),
             masks.keep.eq(self.sink.tkeep),
@@ -87,17 +87,18 @@ class IcrcInsert(wiring.Component):
             masks.enable.eq(take),
             step.data.eq(masks.masked),
             step.first.eq(at_start),
+            step.short.eq(self.sink.tlast & ~self.sink.tkeep[lanes // 2]),
             step.valid.eq(take),
             step.enable.eq(moving),
         ]
 
         # The beats wait beside the register and the stages behind it. ``groups``: fours of bytes that the
         # last beat lacks, not counting the two that the register lacks anyway.
-        stages = (lanes // 4 - 1).bit_length()
+        stages = (lanes // 8 - 1).bit_length()
         groups = Signal(stages)
         for group in range(lanes // 4):
             with m.If(self.sink.tkeep[4 * group]):
-                m.d.comb += groups.eq(lanes // 4 - 1 - group)
+                m.d.comb += groups.eq(~Const(group, stages))
         beat: dict[str, Value] = {
             "data": self.sink.tdata,
             "keep": self.sink.tkeep,
@@ -109,7 +110,7 @@ class IcrcInsert(wiring.Component):
         valid: Value = take
         held: list[Value] = []
         state: Value = step.state
-        for depth in range(1 + stages):
+        for depth in range(1 + max(1, stages)):
             if depth >= 2:
                 before, state = state, Signal(STATE_BITS, name=f"state{depth}")
                 with m.If(moving & valid):
@@ -122,13 +123,13 @@ class IcrcInsert(wiring.Component):
                     m.d.sync += [delayed[name].eq(value) for name, value in beat.items()]
             beat, valid = delayed, delayed_valid
             held.append(valid)
-            if depth >= 1:
+            if 1 <= depth <= stages:
                 fours = 1 << depth - 1
                 state = Mux(beat["groups"][depth - 1], advance(state, -32 * fours), state)
 
         # Lane n holds byte n - 2 modulo 4 of the ICRC, behind the last byte of the frame.
         icrc = Signal(STATE_BITS)
-        m.d.comb += icrc.eq(state ^ wire.ICRC_FINAL_XOR)
+        m.d.comb += icrc.eq(advance(state, 16) ^ wire.ICRC_FINAL_XOR)
         rest = Signal(16)
         rest_waits = Signal()
         keep, last = beat["keep"], beat["last"]
