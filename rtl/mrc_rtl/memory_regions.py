@@ -81,7 +81,8 @@ class _Lookup(wiring.Component):
         m = Module()
         config = self._config
         rows, row_words = self._rows, self._row_words
-        request = Signal(records.region_request(config))
+        kept = {name: field.shape for name, field in records.region_request(config) if name != "address"}
+        request = Signal(data.StructLayout(kept), reset_less=True)
         answer = self.answer
 
         def word(number: int) -> Any:
@@ -122,22 +123,41 @@ class _Lookup(wiring.Component):
             m.d.sync += [
                 busy.eq(1),
                 step.eq(0),
-                request.eq(self.request.payload),
+                *(request[name].eq(self.request.payload[name]) for name in kept),
                 known.eq(index < config.memory_regions),
             ]
         with m.Elif(busy & (step != final)):
             m.d.sync += step.eq(step + 1)
 
+        # One adder serves base and length. ``below`` is ~address, then, the base added, ~offset; the length
+        # added with a carry in is what the region has behind the first byte.
         first = data.View(_word_layout(0), word(0)[: _word_layout(0).size])
         allowed = Signal()
-        offset = Signal(64)
+        below = Signal(64, reset_less=True)
+        added = Signal(64)
+        sum_ = Signal(65)
         above = Signal()
+        inside = Signal()
+        far = Signal()  # more than any packet's length is left
+        left = Signal(13, reset_less=True)
         wraps = Signal()
-        end = Signal(65)
-        length = Signal(64)
         low_end = Signal(14)
-        bus_address = Signal(config.address_width)
-        m.d.comb += low_end.eq(request.address[:13] + request.length)
+        for_length = Signal()
+        bus_now = Signal(config.address_width)
+        bus_address = Signal(config.address_width, reset_less=True)
+        m.d.comb += [
+            low_end.eq(~below[:13] + request.length),
+            for_length.eq(step != offset_step),
+            # A bit below the sum is the carry in.
+            bus_now.eq((Cat(0, word(3)[: config.address_width]) - Cat(1, below[: config.address_width])) >> 1),
+        ]
+        # With one word a row the memory itself selects.
+        m.d.comb += added.eq(word(1) if row_words == 1 else Mux(for_length, word(2), word(1)))
+        m.d.comb += sum_.eq((Cat(1, below) + Cat(for_length, added)) >> 1)
+        with m.If(start):
+            m.d.sync += below.eq(~self.request.payload.address)
+        with m.Elif(busy & (step == offset_step)):
+            m.d.sync += below.eq(sum_)
         with m.If(busy):
             with m.If(step == 0):
                 m.d.sync += [
@@ -149,29 +169,23 @@ class _Lookup(wiring.Component):
                         & (first.remote_write | ~request.write)
                     ),
                     # The last byte must not lie behind the end of the address space.
-                    wraps.eq(request.address[13:].all() & low_end[13] & low_end[:13].any()),
+                    wraps.eq(~below[13:].any() & low_end[13] & low_end[:13].any()),
                 ]
             with m.If(step == offset_step):
-                difference = Cat(request.address, 1) - Cat(word(1), 0)
-                m.d.sync += [offset.eq(difference[:64]), above.eq(difference[64])]
+                m.d.sync += above.eq(~sum_[64])
             with m.If(step == end_step):
-                m.d.sync += [end.eq(offset + request.length), length.eq(word(2))]
+                m.d.sync += [inside.eq(sum_[64]), far.eq(sum_[13:64].any()), left.eq(sum_)]
             with m.If(step == bus_step):
-                m.d.sync += bus_address.eq(word(3)[: config.address_width] + offset[: config.address_width])
+                m.d.sync += bus_address.eq(bus_now)
 
         with m.If(answer.valid & answer.ready):
             m.d.sync += answer.valid.eq(0)
         with m.If(done):
             m.d.sync += [
                 answer.valid.eq(1),
-                answer.payload.ok.eq(allowed & above & ~wraps & (end <= length)),
+                answer.payload.ok.eq(allowed & above & ~wraps & inside & (far | (request.length <= left))),
+                answer.payload.bus_address.eq(bus_now if bus_step == final else bus_address),
             ]
-            if bus_step == final:
-                m.d.sync += answer.payload.bus_address.eq(
-                    word(3)[: config.address_width] + offset[: config.address_width]
-                )
-            else:
-                m.d.sync += answer.payload.bus_address.eq(bus_address)
         return m
 
 
@@ -326,9 +340,14 @@ class MemoryRegions(wiring.Component):
             ]
         # The clear after reset, then the host's writes.
         known = Signal()
-        m.d.comb += known.eq(bus.index < config.memory_regions)
+        m.d.comb += [known.eq(bus.index < config.memory_regions), entries.write_data.eq(bus.write_data)]
         with m.If(clearing):
-            m.d.comb += [entries.write.eq(1), entries.write_entry.eq(cleared), entries.write_last.eq(1)]
+            m.d.comb += [
+                entries.write.eq(1),
+                entries.write_entry.eq(cleared),
+                entries.write_last.eq(1),
+                entries.write_data[tables.MEMORY_REGION.field("valid").low].eq(0),
+            ]
             m.d.sync += cleared.eq(cleared + 1)
             with m.If(cleared == config.memory_regions - 1):
                 m.d.sync += clearing.eq(0)
@@ -337,7 +356,6 @@ class MemoryRegions(wiring.Component):
                 entries.write.eq(bus.valid & bus.ready & bus.write & known & (bus.word < 4)),
                 entries.write_entry.eq(bus.index[: entries.entry_bits]),
                 entries.write_word.eq(bus.word[:2]),
-                entries.write_data.eq(bus.write_data),
                 entries.write_last.eq(bus.last),
             ]
 
