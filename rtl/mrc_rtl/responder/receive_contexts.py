@@ -119,10 +119,11 @@ class ReceiveContexts(wiring.Component):
         bus = self.table
         m.submodules.entries = entries = self.entries
         m.submodules.states = states = Memory(shape=_STATE_BITS, depth=config.qps, init=[])
-        own_state = states.read_port()
         state_write = states.write_port()
+        # A failing packet changes its QP's row in any cycle, also while somebody reads it.
+        own_state = states.read_port(transparent_for=(state_write,))
         for n in range(2):
-            port = states.read_port()
+            port = states.read_port(transparent_for=(state_write,))
             m.d.comb += [
                 port.en.eq(self.state_enable[n]),
                 port.addr.eq(self.state_qp[n]),

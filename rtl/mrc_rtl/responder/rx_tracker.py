@@ -152,7 +152,9 @@ class RxTracker(wiring.Component):
         seen, seen_write = seen_memory.read_port(), seen_memory.write_port()
         walk, walk_write = walk_memory.read_port(), walk_memory.write_port()
         messages, messages_write = message_memory.read_port(), message_memory.write_port()
-        expected_read, expected_write = expected_memory.read_port(), expected_memory.write_port()
+        expected_write = expected_memory.write_port()
+        # Admission asks at any time, also in the cycle in which the row changes.
+        expected_read = expected_memory.read_port(transparent_for=(expected_write,))
         m.d.comb += [expected_read.addr.eq(self.expected_qp), self.expected_psn.eq(expected_read.data)]
 
         qp = Signal(config.qp_bits)
