@@ -1,11 +1,11 @@
 """Carries out the host's table commands, one 64-bit word after the other."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .stream import TableBus
-from .tables import TableId
+from .tables import TABLES, TableId
 
 __all__ = ["COMMAND_WORDS", "TableCommands", "table_port"]
 
@@ -16,6 +16,13 @@ COMMAND_WORDS = 16
 def table_port(table: TableId) -> str:
     """Name of the port that leads to the owner of a table."""
     return f"table_{table.name.lower()}"
+
+
+def _read_bits(table: TableId) -> int:
+    """Bits of a read word that a table uses at all; the rest of its ``read_data`` is not looked at."""
+    if table is TableId.COUNTER:
+        return 32
+    return max(field.low + field.width for field in TABLES[table].fields) if table in TABLES else 64
 
 
 class TableCommands(wiring.Component):
@@ -88,7 +95,26 @@ class TableCommands(wiring.Component):
         ready = Array([bus.ready for bus in buses])[table]
         done = Array([bus.done for bus in buses])[table]
         error = Array([bus.error for bus in buses])[table]
-        read_data = Array([bus.read_data for bus in buses])[table]
+
+        # Two tables share a group. A stage of the chain either picks one of its two by what comes in, or hands
+        # on what comes in: the low bit of the table up to the chosen group, its data from there on. So a bit
+        # of two tables costs one LUT4, where a multiplexer of all of them costs more.
+        group = Signal(range((len(buses) + 1) // 2))
+        m.d.comb += group.eq(table[1:])
+        chosen = Signal((len(buses) + 1) // 2)
+        m.d.sync += chosen.eq(1 << group)
+        read_data: list[Value] = []
+        for bit in range(64):
+            chain: Value = table[0]
+            for number in range(0, len(buses), 2):
+                pair = [
+                    bus.read_data[bit] if bit < _read_bits(TableId(number + n)) else 0
+                    for n, bus in enumerate(buses[number : number + 2])
+                ]
+                link = Signal(name=f"link{bit}_{number}")
+                m.d.comb += link.eq(Mux(chosen[number // 2], Mux(chain, pair[-1], pair[0]), chain))
+                chain = link
+            read_data.append(chain)
 
         high_row = Signal()
         m.d.comb += [
@@ -98,7 +124,7 @@ class TableCommands(wiring.Component):
 
         def finish() -> None:
             """The owner has answered the word."""
-            m.d.sync += [answer.eq(read_data), self.error.eq(self.error | error)]
+            m.d.sync += [answer.eq(Cat(read_data)), self.error.eq(self.error | error)]
             with m.If(~write):
                 m.next = "STORE_LOW"
             with m.Else():
