@@ -1,6 +1,6 @@
 """Where packets wait for bind: an order of short entries, and rows of wide records in a narrow memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -126,7 +126,7 @@ class RecordRows(wiring.Component):
         arrive = Signal(max(1, bits))
         arriving = Signal()
         m.d.comb += [
-            read_port.addr.eq(Mux(asking, Cat(ask[:bits], row), Cat(ask[:bits] & 0, self.read_row))),
+            read_port.addr.eq(Mux(asking, Cat(ask[:bits], row), Cat(Const(0, bits), self.read_row))),
             read_port.en.eq(self.read | asking),
             self.idle.eq(~self.write & ~asking & ~arriving & ~self.done),
         ]

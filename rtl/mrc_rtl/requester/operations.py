@@ -55,11 +55,9 @@ def _error(s: "Sequencer") -> None:
 def _feedback(s: "Sequencer") -> None:
     m, psns, progress = s.m, s.context.psns, s.context.progress
     stale = s.relative[23]
-    reaches_next = Signal()
     acceptable = Signal()
     m.d.comb += [
-        reaches_next.eq(s.relative == s.outstanding),
-        acceptable.eq(s.in_window | reaches_next),
+        acceptable.eq(s.in_window | s.at_end),
         s.feedback.ready.eq(1),
     ]
 
@@ -100,7 +98,7 @@ def _nack(s: "Sequencer", ignore: Callable[[], None]) -> None:
     """A NACK counts for an outstanding PSN that is not SACKed, and for its last transmission only."""
     m = s.m
     reason = s.neth.nack_reason
-    with m.If(~(s.in_window & ~s.acked & ~s.queued & (s.neth.entropy == s.attributes.ev))):
+    with m.If(~(s.in_window & ~s.was_acked & ~s.was_queued & s.same_ev)):
         ignore()
     with m.Elif(reason == NackReason.UNEXP_EVENT):
         s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.UNEXPECTED_EVENT, s.slot)
@@ -161,7 +159,7 @@ def _timeout(s: "Sequencer") -> None:
                 m.d.sync += progress.attempt.eq(progress.attempt + 1)
             with m.If(s.outstanding == 0):
                 s.retransmit(s.retransmit_queue, again=True)
-            with m.Elif(~s.queued):
+            with m.Elif(~s.was_queued):
                 s.retransmit(s.retransmit_queue)
 
 
@@ -249,7 +247,7 @@ def _complete(s: "Sequencer") -> None:
     m.d.comb += [
         error.eq(context.settings.state == QpState.ERROR),
         # The last PSN of the request is before ack_next.
-        covered.eq((s.rts | error) & opened & (s.last_psn - progress.ack_next)[23]),
+        covered.eq((s.rts | error) & opened & s.covered),
         flush.eq(error & (queue.posted != s.completed_count) & ~covered),
         failing.eq(progress.failed & (progress.failed_slot == s.completed_slot)),
         s.order_status.eq(
@@ -284,7 +282,7 @@ def _retransmit(s: "Sequencer") -> None:
             & ~s.ack_relative[23]
             & ~s.behind[23]
             & (s.behind != 0)
-            & (entry.again | (s.in_window & (~s.acked | (s.relative == 0))))
+            & (entry.again | (s.in_window & (~s.was_acked | (s.relative == 0))))
         ),
     ]
     with m.If(wanted):

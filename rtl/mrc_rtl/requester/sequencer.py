@@ -1,7 +1,5 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
-from enum import IntEnum
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.memory import Memory
@@ -19,15 +17,15 @@ from ..records import (
 )
 from ..tables import CompletionStatus, QpErrorReason, QpState
 from ..wire import Opcode
-from . import operations, turn
+from . import operations, queues, turn
 from .context import ContextStore, send_context
 from .qp_table import host_command
+from .queues import Operation
 from .records import (
     completion_order,
     doorbell_record,
     failed_job,
     request_info,
-    retransmission_entry,
     segment_job,
     send_slot_bits,
 )
@@ -36,25 +34,6 @@ from .timers import timer_command
 from .tx_tracker import psn_attributes
 
 __all__ = ["Operation", "Sequencer"]
-
-#: Entries of the retransmission queue and of the queue of delayed retransmissions.
-RETRANSMISSIONS = 16
-
-
-class Operation(IntEnum):
-    """What the sequencer does; lower numbers first, but each kind once before any kind again."""
-
-    SENT = 0  # bind sent a retransmission
-    FAILED = 1  # a local region look-up failed
-    ERROR = 2  # another block puts the QP into ERROR
-    FEEDBACK = 3  # SACK, NACK, transport ACK or NAK
-    TIMEOUT = 4  # the QP's timer expired
-    HOST = 5  # table command
-    DOORBELL = 6  # requests were posted
-    DELAYED = 7  # a delayed retransmission is due
-    COMPLETE = 8  # complete the oldest request, if it may
-    RETRANSMIT = 9  # give one packet out again
-    TURN = 10  # give out new packets
 
 
 class Sequencer(wiring.Component):
@@ -171,15 +150,20 @@ class Sequencer(wiring.Component):
         self.context = context = Signal(send_context(config))
         self.qp = Signal(config.qp_bits)
         self.operation = Signal(range(len(Operation)))
-        self._queues(m)
+        queues.add(self)
 
         # Latched in LOOK: where the PSN of the operation stands.
         self.relative = Signal(24)  # PSN - oldest unacknowledged
         self.outstanding = Signal(24)
         self.ack_relative = Signal(24)  # PSN - first PSN without transport ACK
         self.behind = Signal(24)  # next new PSN - PSN
+        # Latched in WEIGH: what the comparisons and the tracker say of it.
         self.in_window = Signal()
-        m.d.comb += self.in_window.eq(self.relative < self.outstanding)
+        self.at_end = Signal()  # the PSN is the next new one
+        self.was_acked = Signal()
+        self.was_queued = Signal()
+        self.same_ev = Signal()
+        self.covered = Signal()  # the last PSN of the oldest request has its transport ACK
         # For the end of the operation.
         self.progress = Signal()
         self.restart_timer = Signal()
@@ -277,7 +261,7 @@ class Sequencer(wiring.Component):
             self.new_job.psn.eq(self.look_psn),
         ]
 
-        waiting = self._waiting(m)
+        waiting = queues.waiting_operations(self)
         with m.FSM() as states:
             with m.State("PICK"):
                 self._pick(m, waiting, store)
@@ -304,6 +288,16 @@ class Sequencer(wiring.Component):
                         self.count(GlobalCounter.NACK_RECEIVED)
                     with m.Else():
                         self.count(GlobalCounter.ACK_RECEIVED)
+                m.next = "WEIGH"
+            with m.State("WEIGH"):
+                m.d.sync += [
+                    self.in_window.eq(self.relative < self.outstanding),
+                    self.at_end.eq(self.relative == self.outstanding),
+                    self.was_acked.eq(self.acked),
+                    self.was_queued.eq(self.queued),
+                    self.same_ev.eq(neth.entropy == self.attributes.ev),
+                    self.covered.eq((self.last_psn - context.progress.ack_next)[23]),
+                ]
                 m.next = "ACT"
             with m.State("ACT"):
                 m.next = "TAIL"
@@ -370,81 +364,6 @@ class Sequencer(wiring.Component):
             ]
 
     # Parts -------------------------------------------------------------------------------------------
-
-    def _queues(self, m: Module) -> None:
-        config = self.config
-        entry = retransmission_entry(config)
-        m.submodules.ready_queue = self.ready_queue = fifo.SyncFIFOBuffered(
-            width=config.qp_bits, depth=config.qps
-        )
-        m.submodules.complete_queue = self.complete_queue = fifo.SyncFIFOBuffered(
-            width=config.qp_bits, depth=config.qps
-        )
-        m.submodules.retransmit_queue = self.retransmit_queue = fifo.SyncFIFOBuffered(
-            width=entry.size, depth=RETRANSMISSIONS
-        )
-        m.submodules.delay_queue = self.delay_queue = fifo.SyncFIFOBuffered(
-            width=entry.size + 32, depth=RETRANSMISSIONS
-        )
-        m.submodules.jobs = self.jobs = fifo.SyncFIFOBuffered(width=segment_job(config).size, depth=4)
-        m.submodules.counts = self.counts = fifo.SyncFIFOBuffered(width=counter_event(config).size, depth=8)
-        m.submodules.errors = self.errors = fifo.SyncFIFOBuffered(width=qp_error(config).size, depth=2)
-        self.retransmission = entry(self.retransmit_queue.r_data)
-        self.delayed = entry(self.delay_queue.r_data[: entry.size])
-        self.new_entry = Signal(entry)
-        self.new_job = Signal(segment_job(config))
-        self.message_last = Signal(24)
-        self.due = Signal()
-        due_at = self.delay_queue.r_data[entry.size :]
-        self.queues_empty = Signal()
-        m.d.comb += [
-            self.due.eq(self.delay_queue.r_rdy & (~(self.now - due_at)[31] | self.hurry)),
-            self.next_deadline.eq(due_at),
-            self.deadline_valid.eq(self.delay_queue.r_rdy),
-            self.retransmit_queue.w_data.eq(self.new_entry),
-            self.delay_queue.w_data.eq(Cat(self.new_entry, (self.now + self.base_rtt)[:32])),
-            self.jobs.w_data.eq(self.new_job),
-            self.job.valid.eq(self.jobs.r_rdy),
-            self.job.payload.eq(self.jobs.r_data),
-            self.jobs.r_en.eq(self.job.ready),
-            self.counter.valid.eq(self.counts.r_rdy),
-            self.counter.payload.eq(self.counts.r_data),
-            self.counts.r_en.eq(self.counter.ready),
-            self.error_out.valid.eq(self.errors.r_rdy),
-            self.error_out.payload.eq(self.errors.r_data),
-            self.errors.r_en.eq(self.error_out.ready),
-            self.ready_queue.w_data.eq(self.qp),
-            self.complete_queue.w_data.eq(self.qp),
-            self.queues_empty.eq(
-                (self.jobs.level == 0)
-                & (self.counts.level == 0)
-                & (self.errors.level == 0)
-                & (self.retransmit_queue.level == 0)
-                & (self.ready_queue.level == 0)
-                & (self.complete_queue.level == 0)
-                & ((self.delay_queue.level == 0) | (self.delay_queue.r_rdy & ~self.due))
-            ),
-        ]
-
-    def _waiting(self, m: Module) -> Signal:
-        """Which kinds of operations could be taken."""
-        waiting = Signal(len(Operation))
-        m.d.comb += [
-            waiting[Operation.SENT].eq(self.again.valid),
-            waiting[Operation.FAILED].eq(self.failed.valid),
-            waiting[Operation.ERROR].eq(self.error_in.valid),
-            waiting[Operation.FEEDBACK].eq(self.feedback.valid),
-            waiting[Operation.TIMEOUT].eq(self.expired.valid),
-            waiting[Operation.HOST].eq(self.host.valid),
-            waiting[Operation.DOORBELL].eq(self.doorbell.valid),
-            waiting[Operation.DELAYED].eq(self.due & self.retransmit_queue.w_rdy),
-            waiting[Operation.COMPLETE].eq(self.complete_queue.r_rdy & self.order.ready),
-            waiting[Operation.RETRANSMIT].eq(self.retransmit_queue.r_rdy & self.jobs.w_rdy),
-            waiting[Operation.TURN].eq(self.ready_queue.r_rdy & self.jobs.w_rdy & self.enable),
-        ]
-        self.others = Signal()
-        m.d.comb += self.others.eq(waiting[: Operation.TURN].any() | self.ready_queue.r_rdy)
-        return waiting
 
     def _pick(self, m: Module, waiting: Signal, store: ContextStore) -> None:
         served = Signal(len(Operation))
