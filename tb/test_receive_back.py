@@ -94,7 +94,6 @@ class ReceiveBack(wiring.Component):
         m.submodules.completions = completions = Completions(config)
         m.submodules.writes = writes = WriteArbiter(config)
         m.submodules.inits = inits = RecordBroadcast(records.receive_init(config), 3)
-        m.submodules.nacks = nacks = RecordArbiter(records.nack_trigger(config), 2)
         m.submodules.errors = errors = RecordArbiter(records.qp_error(config), 3)
         m.submodules.bank = bank = CounterBank(config, 3)
 
@@ -109,7 +108,7 @@ class ReceiveBack(wiring.Component):
             (placement.placed, tracker.placed), (tracker.report, sack.report),
             (tracker.advance, immediates.advance), (sack.snapshot, tracker.snapshot),
             (tracker.snapshot_answer, sack.snapshot_answer), (sack.control, outer(self.control)),
-            (tracker.nack, nacks.inputs[0]), (immediates.nack, nacks.inputs[1]), (nacks.output, sack.nack),
+            (tracker.nack, sack.naks[0]), (immediates.nack, sack.naks[1]),
             (immediates.completion, completions.completion),
             (placement.write, writes.placement), (completions.write, writes.completions),
             (writes.write, outer(self.memory)),
@@ -135,7 +134,7 @@ class ReceiveBack(wiring.Component):
             with m.If(placement.release[plane].valid):
                 total = self.released[plane]
                 m.d.sync += total.eq(total + placement.release[plane].payload.beats)
-        blocks = (placement, tracker, sack, immediates, completions, writes, inits, nacks, errors, bank)
+        blocks = (placement, tracker, sack, immediates, completions, writes, inits, errors, bank)
         m.d.comb += self.idle.eq(Cat(block.idle for block in blocks).all())
         return m
 

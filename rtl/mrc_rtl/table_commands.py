@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .stream import TableBus
 from .tables import TABLES, TableId
 
-__all__ = ["COMMAND_WORDS", "TableCommands", "table_port"]
+__all__ = ["COMMAND_WORDS", "TableCommands", "read_bits", "table_port"]
 
 #: 64-bit words of the data buffer.
 COMMAND_WORDS = 16
@@ -18,7 +18,7 @@ def table_port(table: TableId) -> str:
     return f"table_{table.name.lower()}"
 
 
-def _read_bits(table: TableId) -> int:
+def read_bits(table: TableId) -> int:
     """Bits of a read word that a table uses at all; the rest of its ``read_data`` is not looked at."""
     if table is TableId.COUNTER:
         return 32
@@ -99,16 +99,13 @@ class TableCommands(wiring.Component):
         # Two tables share a group. A stage of the chain either picks one of its two by what comes in, or hands
         # on what comes in: the low bit of the table up to the chosen group, its data from there on. So a bit
         # of two tables costs one LUT4, where a multiplexer of all of them costs more.
-        group = Signal(range((len(buses) + 1) // 2))
-        m.d.comb += group.eq(table[1:])
         chosen = Signal((len(buses) + 1) // 2)
-        m.d.sync += chosen.eq(1 << group)
         read_data: list[Value] = []
         for bit in range(64):
             chain: Value = table[0]
             for number in range(0, len(buses), 2):
                 pair = [
-                    bus.read_data[bit] if bit < _read_bits(TableId(number + n)) else 0
+                    bus.read_data[bit] if bit < read_bits(TableId(number + n)) else 0
                     for n, bus in enumerate(buses[number : number + 2])
                 ]
                 link = Signal(name=f"link{bit}_{number}")
@@ -141,6 +138,7 @@ class TableCommands(wiring.Component):
                 with m.If(self.start):
                     m.d.sync += [
                         table.eq(self.table),
+                        chosen.eq(1 << self.table[1:]),
                         write.eq(self.write),
                         index.eq(self.index),
                         word.eq(0),

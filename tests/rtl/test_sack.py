@@ -293,7 +293,8 @@ def test_content(stall):
                 common = ("qp", "psn", "plane", "ev", "timestamp", "timestamped", "received_at")
                 fields = {name: fields[name] for name in common}
                 fields |= {"nak": int(kind == "nak"), "code": rnd.getrandbits(8)}
-                await send(ctx, dut.nack, **fields)
+                ports = (dut.nack, *dut.naks) if kind == "nak" else (dut.nack,)
+                await send(ctx, rnd.choice(ports), **fields)
             expected.append((kind, fields, reflected))
             for _ in range(60):
                 await ctx.tick()

@@ -8,7 +8,7 @@ from .. import layouts, records, wire
 from ..config import QP_NUMBER_BASE, NicConfig
 from ..record_streams import RecordArbiter
 from ..records import BODY_BITS, GlobalCounter
-from .sack_triggers import SackTriggers
+from .sack_triggers import NAK_SOURCES, SackTriggers
 
 __all__ = ["SackGenerator"]
 
@@ -34,7 +34,8 @@ class SackGenerator(wiring.Component):
         Time, ticks of 128 ns in bits 47:16.
     init : stream of records.receive_init, in
     report : stream of records.received_report, in
-    nack : stream of records.nack_trigger, in
+    nack, naks : streams of records.nack_trigger, in
+        See :class:`SackTriggers`.
     snapshot, snapshot_answer : streams of records.snapshot_request (out) and records.snapshot_answer (in)
     control : stream of records.control_request
     counter : stream of records.counter_event
@@ -53,6 +54,7 @@ class SackGenerator(wiring.Component):
                 "init": In(stream.Signature(records.receive_init(config))),
                 "report": In(stream.Signature(records.received_report(config))),
                 "nack": In(stream.Signature(records.nack_trigger(config))),
+                "naks": In(stream.Signature(records.nack_trigger(config))).array(NAK_SOURCES),
                 "snapshot": Out(stream.Signature(records.snapshot_request(config))),
                 "snapshot_answer": In(stream.Signature(records.snapshot_answer(config))),
                 "control": Out(stream.Signature(records.control_request(config))),
@@ -70,6 +72,8 @@ class SackGenerator(wiring.Component):
         wiring.connect(m, counters.output, wiring.flipped(self.counter))
         for name in ("init", "report", "nack"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(triggers, name))
+        for source, port in zip(self.naks, triggers.naks, strict=True):
+            wiring.connect(m, wiring.flipped(source), port)
         m.d.comb += triggers.settings.eq(self.settings)
 
         trigger = triggers.trigger.payload

@@ -1,6 +1,6 @@
 """Decides which received packets are answered by a SACK, and by a transport ACK with it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
@@ -10,7 +10,7 @@ from .. import records
 from ..config import NicConfig
 from ..records import GlobalCounter
 
-__all__ = ["LEAST_BYTES", "PLAIN_LIMIT", "TRIGGER_QUEUE_DEPTH", "SackTriggers", "trigger_record"]
+__all__ = ["LEAST_BYTES", "NAK_SOURCES", "PLAIN_LIMIT", "TRIGGER_QUEUE_DEPTH", "SackTriggers", "trigger_record"]
 
 #: Triggers that wait to be answered.
 TRIGGER_QUEUE_DEPTH = 16
@@ -20,6 +20,9 @@ PLAIN_LIMIT = 8
 
 #: What a packet adds to its QP's count at least.
 LEAST_BYTES = 1024
+
+#: Blocks that send NAKs and no NACKs: tracker and immediates.
+NAK_SOURCES = 2
 
 _COUNT_BITS = 19
 
@@ -77,6 +80,9 @@ class SackTriggers(wiring.Component):
     report : stream of records.received_report, in
         Three cycles each.
     nack : stream of records.nack_trigger, in
+    naks : streams of records.nack_trigger, in, array of :data:`NAK_SOURCES`
+        NAKs only, which carry neither EV nor timestamp: ``qp``, ``psn``, ``plane`` and ``code`` count. Each
+        source needs some cycles from one to the next, so they come before ``nack``.
     trigger : stream of trigger_record
     counter : stream of records.counter_event
         SACK_TRIGGERS_DROPPED.
@@ -93,6 +99,7 @@ class SackTriggers(wiring.Component):
                 "init": In(stream.Signature(records.receive_init(config))),
                 "report": In(stream.Signature(records.received_report(config))),
                 "nack": In(stream.Signature(records.nack_trigger(config))),
+                "naks": In(stream.Signature(records.nack_trigger(config))).array(NAK_SOURCES),
                 "trigger": Out(stream.Signature(trigger_record(config))),
                 "counter": Out(stream.Signature(records.counter_event(config))),
                 "idle": Out(1),
@@ -186,11 +193,28 @@ class SackTriggers(wiring.Component):
             write.en.eq(0),
         ]
 
-        # Reports and NACKs share the queue's port; a report uses it in one cycle of three.
+        # Reports, NAKs and NACKs share the queue's port; a report uses it in one cycle of three.
+        from_nak = Signal()
+        nak_valid = Signal()
         m.d.comb += [
-            entry.qp.eq(Mux(push_report, report.qp, nack.qp)),
-            entry.psn.eq(Mux(push_report, report.psn, nack.psn)),
-            entry.plane.eq(Mux(push_report, report.plane, nack.plane)),
+            from_nak.eq(Cat(port.valid for port in self.naks).any()),
+            nak_valid.eq(from_nak | self.nack.valid),
+        ]
+        with m.If(push_report):
+            m.d.comb += [entry[name].eq(report[name]) for name in ("qp", "psn", "plane")]
+        with m.Elif(self.naks[0].valid):
+            m.d.comb += [entry[name].eq(self.naks[0].payload[name]) for name in ("qp", "psn", "plane")]
+        with m.Elif(self.naks[1].valid):
+            m.d.comb += [entry[name].eq(self.naks[1].payload[name]) for name in ("qp", "psn", "plane")]
+        with m.Else():
+            m.d.comb += [entry[name].eq(nack[name]) for name in ("qp", "psn", "plane")]
+        with m.If(self.naks[0].valid):
+            m.d.comb += entry.code.eq(self.naks[0].payload.code)
+        with m.Elif(self.naks[1].valid):
+            m.d.comb += entry.code.eq(self.naks[1].payload.code)
+        with m.Else():
+            m.d.comb += entry.code.eq(nack.code)
+        m.d.comb += [
             entry.ev.eq(Mux(push_report, report.ev, nack.ev)),
             entry.age.eq(
                 Mux(
@@ -204,12 +228,13 @@ class SackTriggers(wiring.Component):
             entry.retransmission.eq(push_report & report.retransmission),
             entry.sack.eq(push_report),
             entry.ack.eq(push_report & wants_ack),
-            entry.nak.eq(~push_report & nack.nak),
-            entry.code.eq(nack.code),
-            self.nack.ready.eq(~push_report),
-            queue.w_en.eq((push_report & taken) | (~push_report & self.nack.valid)),
+            entry.nak.eq(~push_report & (from_nak | nack.nak)),
+            self.naks[0].ready.eq(~push_report),
+            self.naks[1].ready.eq(~push_report & ~self.naks[0].valid),
+            self.nack.ready.eq(~push_report & ~from_nak),
+            queue.w_en.eq(Mux(push_report, taken, nak_valid)),
         ]
-        with m.If(~push_report & self.nack.valid & ~queue.w_rdy):
+        with m.If(~push_report & nak_valid & ~queue.w_rdy):
             m.d.comb += dropped.eq(1)
 
         busy = Signal()
@@ -272,7 +297,7 @@ class SackTriggers(wiring.Component):
             m.d.sync += to_count.eq(to_count - 1)
 
         m.d.comb += self.idle.eq(
-            ~(busy | self.init.valid | self.report.valid | self.nack.valid | queue.r_rdy | (to_count != 0))
+            ~(busy | self.init.valid | self.report.valid | nak_valid | queue.r_rdy | (to_count != 0))
             & (queue.level == 0)
         )
         return m
