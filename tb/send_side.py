@@ -16,7 +16,7 @@ from cocotb.triggers import RisingEdge
 from mrc_rtl import records, tables, wire
 from mrc_rtl.config import NicConfig
 from mrc_rtl.paths.bind import Bind
-from mrc_rtl.requester.records import doorbell_record, fetch_command, ready_slot
+from mrc_rtl.requester.records import doorbell_record, fetch_command, ready_slot, slot_packet
 from mrc_rtl.requester.requester import Requester
 from mrc_rtl.stream import TableBus
 
@@ -40,6 +40,7 @@ class SendSide(wiring.Component):
                 "region": Out(stream.Signature(records.region_request(config))),
                 "region_answer": In(stream.Signature(records.region_answer(config))),
                 "fetch": Out(stream.Signature(fetch_command(config))),
+                "packet": In(stream.Signature(slot_packet(config))),
                 "ready": In(stream.Signature(ready_slot(config))),
                 "control": In(stream.Signature(records.control_request(config))),
                 "plan": Out(stream.Signature(records.transmit_plan(config))),
@@ -65,7 +66,7 @@ class SendSide(wiring.Component):
         m.submodules.bind = bind = Bind(self.config)
         for block, names in (
             (requester, ("qp_send", "send_request", "doorbell", "region_answer", "feedback", "error_in")),
-            (bind, ("ev_set", "ev_value", "ready", "control")),
+            (bind, ("ev_set", "ev_value", "packet", "ready", "control")),
         ):
             for name in names:
                 wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(block, name))
@@ -120,7 +121,7 @@ def unpack(layout: data.StructLayout, integer: int) -> dict[str, Any]:
 
 
 class _Source:
-    """Drives a stream from a queue of integers."""
+    """Drives a stream from a queue of integers; ``taken`` hears of each one that was taken."""
 
     def __init__(self, design: Any, name: str) -> None:
         self.valid = getattr(design, f"{name}__valid")
@@ -128,6 +129,7 @@ class _Source:
         self.payload = getattr(design, f"{name}__payload")
         self.queue: deque[int] = deque()
         self.driven = False
+        self.taken: Callable[[int], None] = lambda payload: None
         self.valid.value = 0
         self.payload.value = 0
 
@@ -138,7 +140,7 @@ class _Source:
 
     def step(self) -> None:
         if self.driven and self.ready.value == 1:
-            self.queue.popleft()
+            self.taken(self.queue.popleft())
             self.driven = False
             if not self.queue:
                 self.valid.value = 0
@@ -271,8 +273,17 @@ class SendSideBench:
         self.plan_layout = records.transmit_plan(config)
         self.sources = {
             name: _Source(design, name)
-            for name in ("doorbell", "region_answer", "ready", "control", "feedback", "error_in")
+            for name in (
+                "doorbell",
+                "region_answer",
+                "packet",
+                "ready",
+                "control",
+                "feedback",
+                "error_in",
+            )
         }
+        self.sources["packet"].taken = self._handed_on
         self.sinks = {
             "region": _Sink(design, "region", self._region),
             "fetch": _Sink(design, "fetch", self._fetch),
@@ -338,7 +349,12 @@ class SendSideBench:
         self.fetches.append(command)
         slot = self.free_slots.popleft()
         descriptor = payload >> self.config.address_width
-        word = slot | descriptor << ready_slot(self.config)["descriptor"].offset
+        word = slot | descriptor << slot_packet(self.config)["descriptor"].offset
+        self.sources["packet"].queue.append(word)
+
+    def _handed_on(self, payload: int) -> None:
+        packet = unpack(slot_packet(self.config), payload)
+        word = pack(ready_slot(self.config), slot=packet["slot"], qp=packet["descriptor"]["qp"])
         self.later(self.fetch_latency, self.sources["ready"].queue.append, word)
 
     def _plan(self, payload: int) -> None:

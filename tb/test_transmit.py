@@ -21,8 +21,9 @@ from cocotb.triggers import RisingEdge
 import runner
 from mrc_rtl import records, tables
 from mrc_rtl.config import NicConfig
+from mrc_rtl.requester.records import ready_slot, slot_packet
 from mrc_rtl.stream import Axi4ReadSignature, PacketStream, TableBus
-from mrc_rtl.transmit.payload_fetch import PayloadFetch, fetch_request, fetched_packet
+from mrc_rtl.transmit.payload_fetch import PayloadFetch, fetch_request
 from mrc_rtl.transmit.transmitter import Transmitter
 from transmit_world import CONFIG, World, configuration, running_world, template
 
@@ -39,7 +40,8 @@ class TransmitPath(wiring.Component):
             {
                 "fetch": In(stream.Signature(fetch_request(config))),
                 "axi": Out(Axi4ReadSignature(config.data_width, config.address_width, 1)),
-                "ready": Out(stream.Signature(fetched_packet(config))),
+                "packet": Out(stream.Signature(slot_packet(config))),
+                "ready": Out(stream.Signature(ready_slot(config))),
                 "error": Out(stream.Signature(records.qp_error(config))),
                 "plan": In(stream.Signature(records.transmit_plan(config))),
                 "room": Out(config.planes),
@@ -55,7 +57,7 @@ class TransmitPath(wiring.Component):
         m = Module()
         m.submodules.fetch = fetch = PayloadFetch(self.config)
         m.submodules.transmitter = transmitter = Transmitter(self.config)
-        for name in ("fetch", "axi", "ready", "error"):
+        for name in ("fetch", "axi", "packet", "ready", "error"):
             member = wiring.flipped(getattr(self, name))
             wiring.connect(m, getattr(fetch, name), member)
         for name in ("plan", "table", "counter"):

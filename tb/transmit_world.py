@@ -17,7 +17,8 @@ from mrc_host.packets.codec import build
 from mrc_rtl import records, tables, wire
 from mrc_rtl.config import NicConfig
 from mrc_rtl.records import PORT_COUNTERS, PortCounter
-from mrc_rtl.transmit.payload_fetch import fetch_request, fetched_packet
+from mrc_rtl.requester.records import ready_slot, slot_packet
+from mrc_rtl.transmit.payload_fetch import fetch_request
 from stream_monitor import StreamMonitor
 
 __all__ = ["CONFIG", "Job", "World", "configuration", "running_world", "template"]
@@ -285,7 +286,10 @@ class World:
     async def run(self) -> None:
         dut = self.dut
         lanes = CONFIG.data_bytes
-        fetch_layout, ready_layout = fetch_request(CONFIG), fetched_packet(CONFIG)
+        fetch_layout, ready_layout = fetch_request(CONFIG), ready_slot(CONFIG)
+        packet_layout = slot_packet(CONFIG)
+        stored: dict[int, int] = {}  # slot: descriptor
+        offer: int | None = None
         request_valid = False
         read_valid = False
         dut.axi__arready.value = 1
@@ -307,6 +311,8 @@ class World:
                     dut.axi__rvalid.value = 1
                     read_valid = True
             self._offer()
+            # Bind needs several cycles to write a packet down; the offer stays unchanged meanwhile.
+            dut.packet__ready.value = int(self.cycle % CONFIG.packet_interval < 2)
             dut.ready__ready.value = 1
             dut.error__ready.value = 1
             dut.counter__ready.value = int(self.cycle % 3 != 0)
@@ -314,6 +320,16 @@ class World:
                 ready = random.random() >= self.port_wait if self.port_wait else 1
                 getattr(dut, f"ports__{plane}__tready").value = int(ready)
             await FallingEdge(dut.clk)
+            if int(dut.packet__valid.value):
+                record = packet_layout.from_bits(int(dut.packet__payload.value))
+                assert record.as_bits() == offer or offer is None, "a packet on offer changed"
+                offer = record.as_bits()
+                if int(dut.packet__ready.value):
+                    assert record.slot not in stored, "a slot was given twice"
+                    stored[record.slot] = record.descriptor.as_bits()
+                    offer = None
+            else:
+                assert offer is None, "a packet on offer was withdrawn"
             if request_valid and int(dut.fetch__ready.value):
                 self.awaited.append(self.requests.popleft())
                 request_valid = False
@@ -330,14 +346,18 @@ class World:
             if int(dut.ready__valid.value):
                 record = ready_layout.from_bits(int(dut.ready__payload.value))
                 job = self.awaited.popleft()
-                assert record.descriptor.as_bits() == pack(
+                assert record.qp == job.qp
+                assert stored.pop(record.slot) == pack(
                     records.transmit_descriptor(CONFIG), job.descriptor()
                 ), "a packet became ready with another descriptor, or out of order"
                 self.fetched.append((job, record.slot))
             if int(dut.error__valid.value):
                 error = records.qp_error(CONFIG).from_bits(int(dut.error__payload.value))
                 assert error.reason == tables.QpErrorReason.LOCAL_READ
-                assert error.qp == self.awaited.popleft().qp
+                job = self.awaited.popleft()
+                assert error.qp == job.qp
+                failed = pack(records.transmit_descriptor(CONFIG), job.descriptor())
+                stored = {slot: packet for slot, packet in stored.items() if packet != failed}
                 self.errors.append(error.qp)
             if int(dut.counter__valid.value) and self.cycle % 3 != 0:
                 index = int(dut.counter__payload.value)

@@ -2,9 +2,9 @@
 
 Insertion into frames that are sent stands in :mod:`mrc_rtl.transmit.icrc_insert`.
 
-CRC-32 is linear: a step over one beat is ``state' = A * state + D * data`` with constant bit matrices. ``D``
-works ahead of the loop in a stage of its own, so that the loop holds a 32-bit matrix at every width. Two
-consequences of linearity replace the shifting of bytes:
+CRC-32 is linear: a step over half a beat is ``state' = A * state + D * data`` with constant bit matrices; at
+64 bits ``D`` is 1. ``D`` works ahead of the loop in a stage of its own, so that the loop holds 32-bit
+matrices at every width. Two consequences of linearity replace the shifting of bytes:
 
 * The covered bytes start inside a beat. Bytes before them count as zero with a zero state, and the state
   that the eight masked bytes of the InfiniBand header would leave is folded into the first four covered
@@ -184,8 +184,8 @@ class IcrcStep(wiring.Component):
     """The CRC register: one beat per cycle, in two stages.
 
     The first stage folds each half of a beat into 32 bits, the second advances the register over one half
-    after the other. The register holds the state before the last 32 bits are shifted out: it is the sum of the
-    last word and what was before it.
+    after the other. The register holds the state before the last 32 bits are shifted out: the sum of the last
+    word and what was before it.
 
     Parameters
     ----------
@@ -231,7 +231,10 @@ class IcrcStep(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         half = self._width // 2
-        columns = [_shifted(1 << n % STATE_BITS, half - STATE_BITS - n // STATE_BITS * STATE_BITS) for n in range(half)]
+        columns = [
+            _shifted(1 << n % STATE_BITS, half - STATE_BITS - n // STATE_BITS * STATE_BITS)
+            for n in range(half)
+        ]
         shares = [Signal(STATE_BITS, name=f"share{n}") for n in range(2)]
         share_first = Signal()
         share_short = Signal()

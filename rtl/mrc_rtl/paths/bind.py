@@ -18,7 +18,7 @@ from ..records import (
     transmit_plan,
 )
 from ..records import settings as settings_layout
-from ..requester.records import ready_slot, send_slot_bits, sent_record
+from ..requester.records import ready_slot, send_slot_bits, sent_record, slot_packet
 from ..stream import TableBus
 from ..wire import METH, RETH, TSETH, Ecn
 from .path_table import PathTable
@@ -86,8 +86,10 @@ class Bind(wiring.Component):
     -------
     ev_set, ev_value : TableBus
         Tables EV_SET and EV_VALUE.
+    packet : stream of slot_packet, in
+        Taken while it is written into its row, of which there is one for every slot.
     ready : stream of ready_slot, in
-        Taken while it is written into its row: there is one for every slot.
+        The packet written there last may leave. Taken in every cycle.
     control : stream of control_request, in
     plan : stream of transmit_plan, out
     sent : stream of sent_record, out
@@ -112,6 +114,7 @@ class Bind(wiring.Component):
         members = {
             "ev_set": In(TableBus()),
             "ev_value": In(TableBus()),
+            "packet": In(stream.Signature(slot_packet(config))),
             "ready": In(stream.Signature(ready_slot(config))),
             "control": In(stream.Signature(control_request(config))),
             "plan": Out(stream.Signature(transmit_plan(config))),
@@ -166,21 +169,22 @@ class Bind(wiring.Component):
         storing_control = Signal()  # the record being written is a control packet
         new_row = Signal(row_bits)
         new = Signal(layout)
-        waiting_data, waiting_control = self.ready.payload.descriptor, self.control.payload
+        waiting_data, waiting_control = self.packet.payload.descriptor, self.control.payload
         m.d.comb += [
             take_data.eq(rows.written & ~storing_control),
             take_control.eq(rows.written & storing_control),
-            self.ready.ready.eq(take_data),
+            self.packet.ready.eq(take_data),
+            self.ready.ready.eq(1),
             self.control.ready.eq(take_control),
-            data_list.push.eq(take_data),
+            data_list.push.eq(self.ready.valid),
             data_list.new.slot.eq(self.ready.payload.slot),
-            data_list.new.qp.eq(waiting_data.qp),
+            data_list.new.qp.eq(self.ready.payload.qp),
             control_list.push.eq(take_control),
             control_list.new.row.eq(new_row),
             control_list.new.qp.eq(waiting_control.qp),
             control_list.new.plane.eq(waiting_control.plane),
-            rows.write.eq(Mux(storing_control, self.control.valid, self.ready.valid)),
-            rows.write_row.eq(Mux(storing_control, first_control + new_row, self.ready.payload.slot)),
+            rows.write.eq(Mux(storing_control, self.control.valid, self.packet.valid)),
+            rows.write_row.eq(Mux(storing_control, first_control + new_row, self.packet.payload.slot)),
             rows.new.eq(new),
         ]
         with m.If(storing_control):
@@ -482,6 +486,7 @@ class Bind(wiring.Component):
             states.ongoing("SELECT")
             & ~data_waits
             & (control_list.count == 0)
+            & ~self.packet.valid
             & ~self.ready.valid
             & ~self.control.valid
             & ~issue_busy

@@ -11,6 +11,7 @@ __all__ = [
     "failed_job",
     "fetch_command",
     "ready_slot",
+    "slot_packet",
     "request_info",
     "request_layout",
     "retransmission_entry",
@@ -57,14 +58,19 @@ def fetch_command(config: NicConfig) -> data.StructLayout:
     return data.StructLayout({"bus_address": config.address_width, "descriptor": transmit_descriptor(config)})
 
 
-def ready_slot(config: NicConfig) -> data.StructLayout:
-    """A transmit slot whose payload is complete."""
+def slot_packet(config: NicConfig) -> data.StructLayout:
+    """A data packet and the transmit slot to which its payload is fetched."""
     return data.StructLayout(
         {
             "slot": max(1, (config.transmit_slots - 1).bit_length()),
             "descriptor": transmit_descriptor(config),
         }
     )
+
+
+def ready_slot(config: NicConfig) -> data.StructLayout:
+    """A transmit slot whose payload is complete, and the QP of its packet."""
+    return data.StructLayout({"slot": max(1, (config.transmit_slots - 1).bit_length()), "qp": config.qp_bits})
 
 
 def request_layout() -> data.StructLayout:

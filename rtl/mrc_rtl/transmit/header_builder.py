@@ -9,12 +9,12 @@ from ..config import NicConfig
 from ..stream import PacketStream, TableBus
 from .header_fields import HEADER_BYTES, HeaderFields, header_beats, payload_places
 from .payload_fetch import slot_bits, slot_record
-from .template_table import TemplateTable
+from .template_table import TemplateTable, template_rows
 
 __all__ = ["HeaderBuilder", "longest_frame"]
 
 _UDP_BTH_ICRC = wire.UDP.bytes + wire.BTH.bytes + wire.ICRC.bytes
-_BEFORE_DATAGRAM = tuple(end - wire.BTH.bytes - wire.UDP.bytes for end in HEADER_BYTES)
+_BEFORE_DATAGRAM = HEADER_BYTES[0] - wire.BTH.bytes - wire.UDP.bytes  # without outer header
 
 
 def longest_frame(config: NicConfig) -> int:
@@ -96,7 +96,7 @@ class HeaderBuilder(wiring.Component):
         start = Signal()
         longest_beats = -(-longest_frame(config) // lanes)
         beat = Signal(range(longest_beats + 1))
-        header_beat = Signal(range(header_beats(config) + 1))
+        at = Signal(header_beats(config))  # one bit per beat of the headers
         datagram = Signal(14)
         free_clear = Signal()
         m.d.comb += [
@@ -116,7 +116,7 @@ class HeaderBuilder(wiring.Component):
             m.d.sync += [
                 plan.eq(offered),
                 active.eq(1),
-                datagram.eq(_UDP_BTH_ICRC + Cat(Const(0, 2), offered.body_words) + _padded(offered)),
+                datagram.eq(_datagram(offered)),
             ]
 
         # Issue.
@@ -127,11 +127,11 @@ class HeaderBuilder(wiring.Component):
         last_groups = Signal(range(lanes // 4))
         last = Signal()
         split = Signal()
+        first_length = Signal(14)
         end = Signal(14)  # position of the frame's last byte, the ICRC not counted
         m.d.comb += [
-            end.eq(
-                datagram + Mux(options.srv6, *(n - 1 - wire.ICRC.bytes for n in reversed(_BEFORE_DATAGRAM)))
-            ),
+            first_length.eq(datagram + Mux(options.srv6, wire.IPV6.bytes, 0)),
+            end.eq(first_length + (_BEFORE_DATAGRAM - 1 - wire.ICRC.bytes)),
             issuing.eq(active & ~plan.discard & ~gap),
             last.eq(issuing & (beat != 0) & (beat == last_beat)),
             split.eq(last_groups == lanes // 4 - 1),
@@ -143,11 +143,9 @@ class HeaderBuilder(wiring.Component):
             gap.eq((last | gap) & ~finish),
         ]
         with m.If(start):
-            m.d.sync += [beat.eq(0), header_beat.eq(0)]
+            m.d.sync += [beat.eq(0), at.eq(1)]
         with m.Elif(issuing):
-            m.d.sync += beat.eq(beat + 1)
-            with m.If(header_beat != header_beats(config)):
-                m.d.sync += header_beat.eq(header_beat + 1)
+            m.d.sync += [beat.eq(beat + 1), at.eq(at << 1)]
         with m.If(finish & (plan.data | plan.discard)):
             m.d.sync += [self.free.valid.eq(1), self.free.payload.slot.eq(plan.slot)]
         m.d.comb += [
@@ -155,28 +153,31 @@ class HeaderBuilder(wiring.Component):
             fields.options.eq(options),
             fields.datagram.eq(datagram),
             fields.settings.eq(self.settings),
-            fields.beat.eq(header_beat),
-            templates.read.eq(issuing & (header_beat < -(-HEADER_BYTES[1] // lanes))),
+            fields.first_length.eq(first_length),
+            fields.at.eq(at),
+            templates.read.eq(issuing & (beat < template_rows(config))),
             templates.read_qp.eq(plan.qp),
             templates.read_bank.eq(options.bank),
-            templates.read_row.eq(header_beat),
+            templates.read_row.eq(beat),
         ]
         places = payload_places(config)
         place = Signal(2)
-        first_beat = Signal(range(max(number for number, _ in places) + 1))
+        shifts = sorted({lane for _, lane in places})  # lanes at which payload can begin
+        shift = Signal(range(len(shifts)))
+        first_payload = Signal()
         paying = Signal()
         payload = Signal()
         payload_beat = Signal.like(self.read_beat)
         m.d.comb += [
             place.eq(Cat(plan.body_words[0], options.srv6)),
-            payload.eq(plan.data & (paying | (beat == first_beat))),
+            payload.eq(plan.data & (paying | first_payload)),
             self.read_slot.eq(plan.slot),
             self.read_beat.eq(payload_beat),
         ]
         with m.Switch(place):
-            for number, (at, _) in enumerate(places):
+            for number, (first, lane) in enumerate(places):
                 with m.Case(number):
-                    m.d.comb += first_beat.eq(at)
+                    m.d.comb += [first_payload.eq(at[first]), shift.eq(shifts.index(lane))]
         with m.If(start):
             m.d.sync += [paying.eq(0), payload_beat.eq(0)]
         with m.Elif(issuing & payload):
@@ -189,7 +190,7 @@ class HeaderBuilder(wiring.Component):
         data_fields = Signal(config.data_width)
         data_image = Signal(lanes)
         data_payload = Signal()
-        data_place = Signal(2)
+        data_shift = Signal.like(shift)
         data_srv6 = Signal()
         data_plane = Signal.like(self.frame_plane)
         m.d.sync += there.eq(issuing)
@@ -200,22 +201,24 @@ class HeaderBuilder(wiring.Component):
                 data_fields.eq(fields.fields),
                 data_image.eq(fields.image),
                 data_payload.eq(payload),
-                data_place.eq(place),
+                data_shift.eq(shift),
                 data_srv6.eq(options.srv6),
                 data_plane.eq(plan.plane),
             ]
         shifted = Signal(config.data_width)
         joined = Signal(config.data_width)
         rest = Signal(config.data_width)
-        with m.Switch(data_place):
-            for number, (_, lane) in enumerate(places):
+        with m.Switch(data_shift):
+            for number, lane in enumerate(shifts):
+                behind = shifted[8 * lane :]
                 with m.Case(number):
                     m.d.comb += [
                         shifted.eq(self.read_data.rotate_left(8 * lane)),
-                        joined.eq(Cat(rest[: 8 * lane], shifted[8 * lane :])),
+                        joined.eq(Cat(rest[: 8 * lane], behind & data_payload.replicate(len(behind)))),
                     ]
         with m.If(there):
-            m.d.sync += rest.eq(Mux(data_payload, shifted, 0))
+            # Zero before the first beat of payload, so that the headers need no gate.
+            m.d.sync += rest.eq(Mux(data_payload & ~data_last, shifted, 0))
 
         # Output.
         frame = self.frame
@@ -223,11 +226,7 @@ class HeaderBuilder(wiring.Component):
         with m.If(there):
             image = Cat(bit.replicate(8) for bit in data_image)
             m.d.sync += [
-                frame.tdata.eq(
-                    templates.read_data & image
-                    | data_fields
-                    | joined & data_payload.replicate(config.data_width)
-                ),
+                frame.tdata.eq(templates.read_data & image | data_fields | joined),
                 frame.tlast.eq(data_last),
                 frame.tkeep.eq(
                     # Two bytes of the last group of four.
@@ -242,6 +241,8 @@ class HeaderBuilder(wiring.Component):
         return m
 
 
-def _padded(plan: Value) -> Value:
-    """Payload with pad."""
-    return Cat(Const(0, 2), (plan.length + 3)[2:])
+def _datagram(plan: Value) -> Value:
+    """Bytes of the UDP datagram with the ICRC. It is words of four bytes; the pad is the adder's carry."""
+    words = plan.body_words + _UDP_BTH_ICRC // 4
+    total = Cat(Const(1, 1), plan.length[2:]) + Cat(plan.length[:2].any(), words)
+    return Cat(Const(0, 2), total[1:])

@@ -1,13 +1,13 @@
 """The bytes of a frame's headers that are not in a QP's template, beat by beat."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .. import records, wire
 from ..config import NicConfig
 from ..layouts import to_network_order
-from ..tables import TEMPLATE_IMAGE_OFFSET, TEMPLATE_WORDS
+from ..tables import TEMPLATE_IMAGE_OFFSET
 from .template_table import TemplateOptions
 
 __all__ = ["DATA_BODY_WORDS", "HEADER_BYTES", "HeaderFields", "header_beats", "payload_places"]
@@ -41,12 +41,8 @@ def payload_places(config: NicConfig) -> list[tuple[int, int]]:
     ]
 
 
-#: Bytes of the frame by position, each group with the condition under which it is there.
-_Fields = list[tuple[Value, dict[int, Value]]]
-
-
-def _header_bytes(header: wire.Header, at: int, **fields: Value) -> dict[int, Value]:
-    """Bytes of the frame, by position, that hold the given fields of a header which starts at ``at``."""
+def _header_bytes(header: wire.Header, **fields: Value) -> dict[int, Value]:
+    """Bytes of a header, by position, that hold the given fields."""
     bits: list[Value] = [Const(0, 1)] * header.bits
     touched: set[int] = set()
     for name, value in fields.items():
@@ -56,9 +52,54 @@ def _header_bytes(header: wire.Header, at: int, **fields: Value) -> dict[int, Va
         for n in range(len(value)):
             bits[low + n] = value[n]
             touched.add((header.bits - 1 - low - n) // 8)
-    return {
-        at + byte: Cat(bits[header.bits - 8 * byte - 8 : header.bits - 8 * byte]) for byte in sorted(touched)
-    }
+    return {byte: Cat(bits[header.bits - 8 * byte - 8 : header.bits - 8 * byte]) for byte in sorted(touched)}
+
+
+class _SumOfProducts:
+    """One beat as a sum of bytes, each with the bit that selects it.
+
+    A multiplexer by the beat's number takes four times as many LUTs. A value that stands in the same lane of
+    several beats is one term; lanes with the same selection share its bit.
+
+    Parameters
+    ----------
+    at : Signal
+        The beat's number, one bit per number.
+    srv6 : Value
+        The frame has an outer header.
+    lanes : int
+    """
+
+    def __init__(self, at: Signal, srv6: Value, lanes: int) -> None:
+        self._at, self._srv6, self._lanes = at, srv6, lanes
+        self._terms: dict[tuple[int, int], tuple[Value, set[tuple[int, int | None, int]]]] = {}
+        self._gates: dict[int, Value] = {}
+
+    def add(self, position: int, value: Value, srv6: int | None = None, gate: Value | None = None) -> None:
+        """Let a byte of the frame be a value, in frames of one encapsulation only and under a condition."""
+        beat, lane = divmod(position, self._lanes)
+        if gate is not None:
+            self._gates[id(gate)] = gate
+        _, places = self._terms.setdefault((lane, id(value)), (value, set()))
+        places.add((beat, srv6, 0 if gate is None else id(gate)))
+
+    def total(self, m: Module) -> Value:
+        """The beat."""
+        selects: dict[frozenset[tuple[int, int | None, int]], Signal] = {}
+        sums: list[Value] = [Const(0, 8)] * self._lanes
+        for (lane, _), (value, places) in self._terms.items():
+            key = frozenset(places)
+            if key not in selects:
+                selects[key] = chosen = Signal(name=f"chosen{len(selects)}")
+                some: Value = Const(0)
+                for beat, srv6, gate in sorted(places, key=lambda place: place[0]):
+                    one: Value = self._at[beat]
+                    if srv6 is not None:
+                        one = one & (self._srv6 == srv6)
+                    some = some | (one & self._gates[gate] if gate else one)
+                m.d.comb += chosen.eq(some)
+            sums[lane] = sums[lane] | value & selects[key].replicate(8)
+        return Cat(sums)
 
 
 class HeaderFields(wiring.Component):
@@ -75,8 +116,10 @@ class HeaderFields(wiring.Component):
     datagram : In(14)
         Length of the UDP datagram with the ICRC, in bytes.
     settings : In(:func:`mrc_rtl.records.settings`)
-    beat : In
-        Number of the beat in the frame, :func:`header_beats` from there on.
+    first_length : In(14)
+        Payload length of the first IPv6 header of the frame, the outer one if there is one.
+    at : In
+        Number of the beat in the frame, one bit per number below :func:`header_beats`.
     fields : Out(data_width)
         The plan's bytes of that beat.
     image : Out(data_width / 8)
@@ -92,8 +135,9 @@ class HeaderFields(wiring.Component):
                 "plan": In(records.transmit_plan(config)),
                 "options": In(TemplateOptions),
                 "datagram": In(14),
+                "first_length": In(14),
                 "settings": In(records.settings(config)),
-                "beat": In(range(header_beats(config) + 1)),
+                "at": In(header_beats(config)),
                 "fields": Out(config.data_width),
                 "image": Out(config.data_bytes),
             }
@@ -101,102 +145,75 @@ class HeaderFields(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config = self._config
-        lanes = config.data_bytes
+        lanes = self._config.data_bytes
+        beat = _SumOfProducts(self.at, self.options.srv6, lanes)
+        self._ethernet(beat)
+        datagram = dict(enumerate((Cat(self.datagram[8:], Const(0, 2)), self.datagram[:8])))
+        self._networks(beat, datagram)
+        self._usids(beat)
+        self._transport(beat, datagram)
+        m.d.comb += self.fields.eq(beat.total(m))
 
-        stacks = [(self._ethernet(), self.beat, Const(1)), (self._outer(m), self.beat, self.options.srv6)]
-        if wire.IPV6.bytes % lanes == 0:
-            # One outer header is a whole number of beats: both stacks share all that follows it.
-            inner_beat = Signal.like(self.beat)
-            m.d.comb += inner_beat.eq(self.beat - Mux(self.options.srv6, wire.IPV6.bytes // lanes, 0))
-            stacks.append((self._inner(0), inner_beat, Const(1)))
-        else:
-            stacks += [
-                (self._inner(0), self.beat, ~self.options.srv6),
-                (self._inner(1), self.beat, self.options.srv6),
-            ]
-        # A sum of products with one selecting bit per beat and condition; a multiplexer by the beat's number
-        # takes four times as many LUTs.
-        total: Value = Const(0)
-        for fields, beat, stack_gate in stacks:
-            for gate, places in fields:
-                beats: dict[int, dict[int, Value]] = {}
-                for place, value in places.items():
-                    beats.setdefault(place // lanes, {})[place % lanes] = value
-                for number, values in beats.items():
-                    chosen = Signal(name=f"chosen{number}")
-                    m.d.comb += chosen.eq((beat == number) & stack_gate & gate)
-                    whole = Cat(values.get(lane, Const(0, 8)) for lane in range(lanes))
-                    total = total | whole & chosen.replicate(config.data_width)
-        m.d.comb += self.fields.eq(total)
-
-        for srv6, end in enumerate(HEADER_BYTES):
-            with m.If(self.options.srv6 == srv6), m.Switch(self.beat):
-                for beat in range(TEMPLATE_WORDS * 8 // lanes):
-                    image = sum(
-                        1 << lane
-                        for lane in range(lanes)
-                        if TEMPLATE_IMAGE_OFFSET <= beat * lanes + lane < end
-                    )
-                    with m.Case(beat):
-                        m.d.comb += self.image.eq(image)
+        # The template's bytes end behind BTH.
+        inside = _SumOfProducts(self.at, self.options.srv6, lanes)
+        ones = Const(0xFF, 8)
+        for position in range(TEMPLATE_IMAGE_OFFSET, HEADER_BYTES[1]):
+            inside.add(position, ones, 1 if position >= HEADER_BYTES[0] else None)
+        image = Signal(self._config.data_width)
+        m.d.comb += [image.eq(inside.total(m)), self.image.eq(Cat(image[8 * lane] for lane in range(lanes)))]
         return m
 
-    def _ethernet(self) -> _Fields:
-        return [
-            (
-                self.plan.plane == plane,
-                _header_bytes(
-                    wire.ETHERNET,
-                    0,
-                    destination=self.settings.next_hop_mac[plane],
-                    source=self.settings.mac[plane],
-                ),
+    def _ethernet(self, beat: _SumOfProducts) -> None:
+        for plane in range(self._config.planes):
+            gate = self.plan.plane == plane
+            fields = _header_bytes(
+                wire.ETHERNET,
+                destination=self.settings.next_hop_mac[plane],
+                source=self.settings.mac[plane],
             )
-            for plane in range(self._config.planes)
-        ]
+            for position, value in fields.items():
+                beat.add(position, value, gate=gate)
 
-    def _network(self, at: int, length: Value) -> dict[int, Value]:
-        """Fields of an IPv6 header that both levels have."""
-        return _header_bytes(
-            wire.IPV6,
-            at,
-            traffic_class=Cat(self.plan.ecn, self.plan.dscp),
-            flow_label=self.plan.ev[:16],
-            payload_length=length,
+    def _networks(self, beat: _SumOfProducts, datagram: dict[int, Value]) -> None:
+        """Fields that both IPv6 headers have."""
+        same = _header_bytes(
+            wire.IPV6, traffic_class=Cat(self.plan.ecn, self.plan.dscp), flow_label=self.plan.ev[:16]
         )
+        first = _header_bytes(wire.IPV6, payload_length=self.first_length)
+        for position, value in (same | first).items():
+            beat.add(_OUTER + position, value)
+        second = _OUTER + wire.IPV6.bytes
+        for position, value in same.items():
+            beat.add(second + position, value, srv6=1)
+        for byte, value in datagram.items():
+            beat.add(second + wire.IPV6.byte_offset("payload_length") + byte, value, srv6=1)
 
-    def _outer(self, m: Module) -> _Fields:
-        length = Signal(16)
-        m.d.comb += length.eq(self.datagram + wire.IPV6.bytes)
+    def _usids(self, beat: _SumOfProducts) -> None:
+        """Plane and uplink in the outer addresses."""
         uplink_low = wire.EV.shift("uplink")
         uplink = self.plan.ev[uplink_low : uplink_low + wire.EV["uplink"].bits]
+        plane_bytes = _header_bytes(wire.USID, plane=self.plan.plane)
+        uplink_bytes = _header_bytes(wire.USID, index=uplink)
 
-        def usid(address: str, number: int, **fields: Value) -> dict[int, Value]:
+        def add(address: str, number: int, values: dict[int, Value], gate: Value | None = None) -> None:
             at = _OUTER + wire.IPV6.byte_offset(address) + wire.USID_BLOCK_BITS // 8
-            return _header_bytes(wire.USID, at + number * wire.USID_BITS // 8, **fields)
+            for byte, value in values.items():
+                beat.add(at + number * wire.USID_BITS // 8 + byte, value, srv6=1, gate=gate)
 
-        plane = self.plan.plane
-        always = self._network(_OUTER, length)
         for number in range(2):  # own T0, own host
-            always |= usid("source", number, plane=plane)
-        fields = [(Const(1), always)]
+            add("source", number, plane_bytes)
         for number in range(wire.USID_PER_ADDRESS):
-            fields.append((self.options.plane_mask[number], usid("destination", number, plane=plane)))
-            fields.append((self.options.uplink_mask[number], usid("destination", number, index=uplink)))
-        return fields
+            add("destination", number, plane_bytes, self.options.plane_mask[number])
+            add("destination", number, uplink_bytes, self.options.uplink_mask[number])
 
-    def _inner(self, srv6: int) -> _Fields:
+    def _transport(self, beat: _SumOfProducts, datagram: dict[int, Value]) -> None:
+        """UDP, BTH and the body, behind one or two IPv6 headers."""
         plan = self.plan
-        at = HEADER_BYTES[srv6]
-        bth = at - wire.BTH.bytes
-        udp = bth - wire.UDP.bytes
         pad = (-plan.length)[:2]
-        places = self._network(udp - wire.IPV6.bytes, self.datagram)
-        places |= _header_bytes(wire.UDP, udp, source_port=plan.ev[16:], length=self.datagram)
-        places |= _header_bytes(
+        udp = _header_bytes(wire.UDP, source_port=plan.ev[16:])
+        udp |= {wire.UDP.byte_offset("length") + byte: value for byte, value in datagram.items()}
+        bth = _header_bytes(
             wire.BTH,
-            bth,
             opcode=plan.opcode,
             pad_count=pad & plan.data.replicate(2),
             ack_req=plan.ack_request,
@@ -204,15 +221,19 @@ class HeaderFields(wiring.Component):
             ts=plan.timestamped,
             psn=plan.psn,
         )
-        fields = [(Const(1), places)]
+        body: list[tuple[Value, dict[int, Value]]] = []
         for number in range(records.BODY_BITS // 32):
             high = records.BODY_BITS - 32 * number
-            lanes = to_network_order(plan.body[high - 32 : high])
+            word = to_network_order(plan.body[high - 32 : high])
             # What a plan holds behind its last word belongs to the payload.
-            fields.append(
-                (
-                    plan.body_words > number,
-                    {at + 4 * number + byte: lanes[8 * byte : 8 * byte + 8] for byte in range(4)},
-                )
+            body.append(
+                (plan.body_words > number, {4 * number + n: word[8 * n : 8 * n + 8] for n in range(4)})
             )
-        return fields
+        for srv6, end in enumerate(HEADER_BYTES):
+            for position, value in bth.items():
+                beat.add(end - wire.BTH.bytes + position, value, srv6)
+            for position, value in udp.items():
+                beat.add(end - wire.BTH.bytes - wire.UDP.bytes + position, value, srv6)
+            for gate, word in body:
+                for position, value in word.items():
+                    beat.add(end + position, value, srv6, gate)

@@ -18,9 +18,9 @@ class IcrcInsert(wiring.Component):
     """Appends the ICRC to frames; one beat per cycle, and one cycle more where the ICRC needs a beat more.
 
     Frames come without ICRC and padded, so that their length is 2 modulo 4 (Ethernet has 14 bytes, all that
-    follows is a multiple of 4): each lane then holds one certain byte of the ICRC. The register is kept as
-    if two zero bytes were taken back at its end; the others, a multiple of four, are taken back in stages of
-    one bit of their number each.
+    follows is a multiple of 4): each lane then holds one certain byte of the ICRC. The last word of a frame
+    has two bytes; the register stops behind half a beat when the other half has none, and further words that
+    are missing are taken back in stages of one bit of their number each.
 
     Parameters
     ----------
@@ -92,8 +92,8 @@ class IcrcInsert(wiring.Component):
             step.enable.eq(moving),
         ]
 
-        # The beats wait beside the register and the stages behind it. ``groups``: fours of bytes that the
-        # last beat lacks, not counting the two that the register lacks anyway.
+        # The beats wait beside the register and the stages behind it. ``groups``: words that the
+        # last half of a beat that counts lacks.
         stages = (lanes // 8 - 1).bit_length()
         groups = Signal(stages)
         for group in range(lanes // 4):

@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records, tables
 from ..config import NicConfig
+from ..requester.records import ready_slot, slot_packet
 from ..stream import Axi4ReadSignature
 
-__all__ = ["PayloadFetch", "fetch_request", "fetched_packet", "slot_bits", "slot_record"]
+__all__ = ["PayloadFetch", "fetch_request", "slot_bits", "slot_record"]
 
 #: AXI4: bursts stay inside 4 KiB and have at most 256 beats. Both hold when none crosses a multiple of the
 #: smaller of the two.
@@ -29,11 +30,6 @@ def fetch_request(config: NicConfig) -> data.StructLayout:
     )
 
 
-def fetched_packet(config: NicConfig) -> data.StructLayout:
-    """A packet whose payload is in its slot."""
-    return data.StructLayout({"slot": slot_bits(config), "descriptor": records.transmit_descriptor(config)})
-
-
 def slot_record(config: NicConfig) -> data.StructLayout:
     """A slot that is no longer read."""
     return data.StructLayout({"slot": slot_bits(config)})
@@ -42,11 +38,12 @@ def slot_record(config: NicConfig) -> data.StructLayout:
 class PayloadFetch(wiring.Component):
     """Reads payloads over AXI4 into a pool of slots; several reads are outstanding.
 
-    A request takes a free slot and becomes one or more bursts. Read data come back in order; they are rotated
-    so that the first payload byte lands in lane 0 of the slot's first beat, and lanes behind the last payload
-    byte become zero, so that the pad of a frame is there already. One beat is taken per cycle; an unaligned
-    source costs one cycle more. Packets become ready in the order of their requests; a packet of which a beat
-    came with an error never does: its QP is reported and its slot is free again.
+    A request takes a free slot, is handed on with its number, and becomes one or more bursts. Read data come
+    back in order; they are rotated so that the first payload byte lands in lane 0 of the slot's first beat,
+    and lanes behind the last payload byte become zero, so that the pad of a frame is there already. One beat
+    is taken per cycle; an unaligned source costs one cycle more. Packets become ready in the order of their
+    requests; a packet of which a beat came with an error never does: its QP is reported and its slot is free
+    again.
 
     Parameters
     ----------
@@ -59,7 +56,11 @@ class PayloadFetch(wiring.Component):
     fetch : In(stream of :func:`fetch_request`)
         ``descriptor.length`` is 0 to the MTU.
     axi : Out(Axi4ReadSignature)
-    ready : Out(stream of :func:`fetched_packet`)
+    packet : Out(stream of :func:`mrc_rtl.requester.records.slot_packet`)
+        The request's descriptor and slot; the request is taken only after it. A packet whose read fails never
+        becomes ready, and its slot is handed on with another packet later.
+    ready : Out(stream of :func:`mrc_rtl.requester.records.ready_slot`)
+        The payload of the packet in this slot is complete.
     read_slot, read_beat : In
         Address of a beat in the slots.
     read_data : Out(data_width)
@@ -80,7 +81,8 @@ class PayloadFetch(wiring.Component):
             {
                 "fetch": In(stream.Signature(fetch_request(config))),
                 "axi": Out(Axi4ReadSignature(config.data_width, config.address_width, id_width)),
-                "ready": Out(stream.Signature(fetched_packet(config))),
+                "packet": Out(stream.Signature(slot_packet(config))),
+                "ready": Out(stream.Signature(ready_slot(config))),
                 "read_slot": In(slot_bits(config)),
                 "read_beat": In(range(config.mtu // config.data_bytes)),
                 "read_data": Out(config.data_width),
@@ -96,18 +98,27 @@ class PayloadFetch(wiring.Component):
         lanes = config.data_bytes
         lane_bits = (lanes - 1).bit_length()
         slots = config.transmit_slots
+        # A power of two.
         burst_beats = min(_LONGEST_BURST, _BOUNDARY_BYTES // lanes)
         burst_bits = (burst_beats - 1).bit_length()
-        beats_range = range(config.mtu // lanes + 2)
+        # Number of the last beat of a read: an unaligned one may have one beat more than the slot.
+        beat_bits = (config.mtu // lanes).bit_length()
 
         # Packets in order of their requests: a ring with one entry more than needed for none or all slots.
+        # ``tail``: valid bytes of the last beat in the slot, 0 for all; ``spill``: that beat is complete only
+        # after the last beat read, which completed the one before.
         read_layout = data.StructLayout(
-            {"slot": slot_bits(config), "offset": lane_bits, "length": 13, "beats": beats_range}
+            {
+                "slot": slot_bits(config),
+                "qp": config.qp_bits,
+                "offset": lane_bits,
+                "tail": lane_bits,
+                "empty": 1,
+                "spill": 1,
+                "last_beat": beat_bits,
+            }
         )
         m.submodules.reads = reads = Memory(shape=read_layout, depth=slots, init=[])
-        m.submodules.descriptors = descriptors = Memory(
-            shape=records.transmit_descriptor(config), depth=slots, init=[]
-        )
         ring_bits = slot_bits(config)
         requested = Signal(ring_bits + 1)
         fetched = Signal(ring_bits + 1)
@@ -116,88 +127,114 @@ class PayloadFetch(wiring.Component):
         ring_full = Signal()
         m.d.comb += ring_full.eq(requested == handed ^ slots)
 
-        # Free slots, lowest first.
-        free_slots = Signal(slots, init=(1 << slots) - 1)
+        # Free slots, lowest first; the next one is chosen ahead and does not change while a request uses it.
+        free_slots = Signal(slots, init=(1 << slots) - 2)
         slot = Signal(slot_bits(config))
-        for number in reversed(range(slots)):
-            with m.If(free_slots[number]):
-                m.d.comb += slot.eq(number)
-        taken = Signal(slots)
+        slot_there = Signal(init=1)
+        chosen = Signal(slots)
+        accept = Signal()
         released = Signal(slots)
         m.d.comb += self.free.ready.eq(1)
         with m.If(self.free.valid):
             m.d.comb += released.bit_select(self.free.payload.slot, 1).eq(1)
+        with m.If(accept):
+            m.d.sync += slot_there.eq(0)
+        with m.Elif(~slot_there & free_slots.any()):
+            m.d.comb += chosen.eq(free_slots & -free_slots)
+            m.d.sync += slot_there.eq(1)
+            for number in reversed(range(slots)):
+                with m.If(free_slots[number]):
+                    m.d.sync += slot.eq(number)
 
-        # Requests become bursts.
+        # A request is handed on before it is taken, while the one before may still become bursts.
         request = self.fetch.payload
-        offset = request.bus_address[:lane_bits]
-        beats = Signal(beats_range)
-        m.d.comb += beats.eq((request.descriptor.length + offset + (lanes - 1)) >> lane_bits)
-        with m.If(request.descriptor.length == 0):
-            m.d.comb += beats.eq(0)
-        row = Signal(config.address_width - lane_bits)
-        remaining = Signal(beats_range)
-        burst = Signal(range(burst_beats + 1))
-        room_in_block = Signal(range(burst_beats + 1))
-        last_burst = Signal()
+        handed_on = Signal()
+        with m.If(accept):
+            m.d.sync += handed_on.eq(0)
+        with m.Elif(self.packet.valid & self.packet.ready):
+            m.d.sync += handed_on.eq(1)
+        bursting = Signal()
         ending = Signal()
         m.d.comb += [
-            room_in_block.eq(burst_beats - row[:burst_bits]),
+            self.packet.valid.eq(self.fetch.valid & slot_there & ~ring_full & ~handed_on),
+            self.packet.payload.slot.eq(slot),
+            self.packet.payload.descriptor.eq(request.descriptor),
+            self.fetch.ready.eq(
+                (handed_on | self.packet.valid & self.packet.ready) & (~bursting & ~self.axi.arvalid | ending)
+            ),
+            accept.eq(self.fetch.valid & self.fetch.ready),
+        ]
+
+        # Requests become bursts. ``left``: beats that remain, less one.
+        length = request.descriptor.length
+        offset = request.bus_address[:lane_bits]
+        empty = Signal()
+        over = Signal(lane_bits + 2)  # bytes of the last beats, less one; negative for none
+        left = Signal(beat_bits)
+        last_beat = Signal(beat_bits)
+        row = Signal(config.address_width - lane_bits)
+        reach = Signal(max(beat_bits, burst_bits) + 1)
+        beyond = Signal()
+        last_burst = Signal()
+        low_row = row[:burst_bits]
+        m.d.comb += [
+            empty.eq(length == 0),
+            over.eq(length[:lane_bits] + offset - 1),
+            last_beat.eq(length[lane_bits:] + over[lane_bits:].as_signed()),
+            reach.eq(left + low_row),
+            beyond.eq(reach[burst_bits:].any()),
             self.axi.arsize.eq(lane_bits),
             self.axi.arburst.eq(1),
             ending.eq(self.axi.arvalid & self.axi.arready & last_burst),
-            self.fetch.ready.eq(
-                free_slots.any() & ~ring_full & ((remaining == 0) & ~self.axi.arvalid | ending)
-            ),
         ]
-        with m.If((remaining != 0) & ~self.axi.arvalid):
-            m.d.comb += burst.eq(Mux(remaining > room_in_block, room_in_block, remaining))
+        with m.If(bursting & ~self.axi.arvalid):
             m.d.sync += [
                 self.axi.araddr.eq(Cat(Const(0, lane_bits), row)),
-                self.axi.arlen.eq(burst - 1),
+                self.axi.arlen.eq(Mux(beyond, ~low_row, left)),
                 self.axi.arvalid.eq(1),
-                last_burst.eq(remaining <= room_in_block),
-                remaining.eq(remaining - burst),
-                row.eq(row + burst),
+                last_burst.eq(~beyond),
+                bursting.eq(beyond),
+                left.eq(Cat(reach[:burst_bits], reach[burst_bits:] - 1)),
+                row.eq(Cat(Const(0, burst_bits), row[burst_bits:] + 1)),
             ]
         with m.If(self.axi.arvalid & self.axi.arready):
             m.d.sync += self.axi.arvalid.eq(0)
         reads_write = reads.write_port()
-        descriptors_write = descriptors.write_port()
+        new = reads_write.data
         m.d.comb += [
+            reads_write.en.eq(accept),
             reads_write.addr.eq(requested),
-            reads_write.data.slot.eq(slot),
-            reads_write.data.offset.eq(offset),
-            reads_write.data.length.eq(request.descriptor.length),
-            reads_write.data.beats.eq(beats),
-            descriptors_write.addr.eq(requested),
-            descriptors_write.data.eq(request.descriptor),
+            new.slot.eq(slot),
+            new.qp.eq(request.descriptor.qp),
+            new.offset.eq(offset),
+            new.tail.eq(length),
+            new.empty.eq(empty),
+            new.spill.eq((offset != 0) & (last_beat == (length - 1)[lane_bits:])),
+            new.last_beat.eq(last_beat),
         ]
-        with m.If(self.fetch.valid & self.fetch.ready):
-            m.d.comb += [reads_write.en.eq(1), descriptors_write.en.eq(1), taken.bit_select(slot, 1).eq(1)]
+        with m.If(accept):
             m.d.sync += [
                 row.eq(request.bus_address[lane_bits:]),
-                remaining.eq(beats),
+                left.eq(last_beat),
+                bursting.eq(~empty),
                 requested.eq(requested + 1),
             ]
 
         self._receive(m, reads.read_port(domain="comb"), requested, fetched, failed)
 
         # In order: a packet is handed over, or reported and forgotten.
-        descriptor = descriptors.read_port(domain="comb")
         entry = reads.read_port(domain="comb")
         head_there = Signal()
         head_failed = Signal()
         m.d.comb += [
-            descriptor.addr.eq(handed),
             entry.addr.eq(handed),
             head_there.eq(handed != fetched),
             head_failed.eq(failed.bit_select(handed[:ring_bits], 1)),
             self.ready.valid.eq(head_there & ~head_failed),
             self.ready.payload.slot.eq(entry.data.slot),
-            self.ready.payload.descriptor.eq(descriptor.data),
+            self.ready.payload.qp.eq(entry.data.qp),
             self.error.valid.eq(head_there & head_failed),
-            self.error.payload.qp.eq(descriptor.data.qp),
+            self.error.payload.qp.eq(entry.data.qp),
             self.error.payload.reason.eq(tables.QpErrorReason.LOCAL_READ),
         ]
         returned = Signal(slots)
@@ -205,8 +242,10 @@ class PayloadFetch(wiring.Component):
             m.d.comb += returned.bit_select(entry.data.slot, 1).eq(1)
         with m.If(head_there & Mux(head_failed, self.error.ready, self.ready.ready)):
             m.d.sync += handed.eq(handed + 1)
-        m.d.sync += free_slots.eq(free_slots & ~taken | released | returned)
-        m.d.comb += self.idle.eq(free_slots.all() & (requested == handed) & ~self.fetch.valid)
+        m.d.sync += free_slots.eq(free_slots & ~chosen | released | returned)
+        m.d.comb += self.idle.eq(
+            slot_there & (free_slots | (1 << slot)[:slots]).all() & (requested == handed) & ~self.fetch.valid
+        )
         return m
 
     def _receive(
@@ -231,7 +270,7 @@ class PayloadFetch(wiring.Component):
 
         # First stage: count, rotate.
         arriving = Signal(ring_bits + 1)
-        beat = Signal(range(slot_rows + 2))
+        beat = Signal(entry.data.last_beat.shape())
         wrong = Signal()
         current = entry.data
         m.d.comb += entry.addr.eq(arriving)
@@ -241,19 +280,18 @@ class PayloadFetch(wiring.Component):
         flush = Signal()
         m.d.comb += [
             waiting.eq(arriving != requested),
-            last.eq(beat + 1 == current.beats),
-            self.axi.rready.eq(waiting & (current.beats != 0) & ~flush),
+            last.eq(beat == current.last_beat),
+            self.axi.rready.eq(waiting & ~current.empty & ~flush),
             taken.eq(self.axi.rvalid & self.axi.rready),
         ]
         rotated = Signal(config.data_width)
         before = Signal(config.data_width)
         slot = Signal(ring_bits)
         from_before = Signal(lanes)
-        position = Signal(range(slot_rows + 2))
+        skip = Signal()  # the first beat of an unaligned read completes none
         left = Signal(lane_bits)
         there = Signal()
         ended = Signal()
-        aligned = Signal()
         value = self.axi.rdata
         for stage in range(lane_bits):
             turned = value[8 << stage :] if len(value) > 8 << stage else value
@@ -263,7 +301,7 @@ class PayloadFetch(wiring.Component):
             value = next_value
         m.d.sync += [there.eq(taken), ended.eq(0), flush.eq(0)]
         finished = Signal()
-        m.d.comb += finished.eq(taken & last | waiting & ~flush & (current.beats == 0))
+        m.d.comb += finished.eq(taken & last | waiting & ~flush & current.empty)
         with m.If(taken):
             m.d.sync += [
                 rotated.eq(value),
@@ -271,10 +309,9 @@ class PayloadFetch(wiring.Component):
                 from_before.eq(
                     Cat((current.offset != 0) & (lane + current.offset < lanes) for lane in range(lanes))
                 ),
-                aligned.eq(current.offset == 0),
+                skip.eq((current.offset != 0) & (beat == 0)),
                 slot.eq(current.slot),
-                left.eq(current.length),
-                position.eq(beat),
+                left.eq(current.tail),
                 beat.eq(beat + 1),
                 wrong.eq(wrong | self.axi.rresp[1]),
             ]
@@ -286,7 +323,7 @@ class PayloadFetch(wiring.Component):
                 failed.bit_select(arriving[:ring_bits], 1).eq(taken & (wrong | self.axi.rresp[1])),
                 ended.eq(1),
                 # The last beat ends one slot beat and begins another, which then takes a cycle of its own.
-                flush.eq(taken & (current.offset != 0) & (beat << lane_bits < current.length)),
+                flush.eq(taken & current.spill),
             ]
 
         # Second stage: join and write; a packet is fetched when its last beat is in the memory.
@@ -297,7 +334,6 @@ class PayloadFetch(wiring.Component):
         complete = Signal()
         whole = Signal()
         m.d.comb += [
-            write_beat.eq(Mux(aligned | flushing, position, position - 1)),
             complete.eq(flushing | ended & ~flush),
             whole.eq(~complete | (left == 0)),
         ]
@@ -307,9 +343,11 @@ class PayloadFetch(wiring.Component):
             keep = whole | (lane < left)
             m.d.comb += joined[place].eq(chosen & keep.replicate(8))
         m.d.comb += [
-            write_port.en.eq(flushing | there & (aligned | (position != 0))),
+            write_port.en.eq(flushing | there & ~skip),
             write_port.addr.eq(Cat(write_beat, slot)),
             write_port.data.eq(joined),
         ]
         with m.If(complete):
-            m.d.sync += fetched.eq(fetched + 1)
+            m.d.sync += [fetched.eq(fetched + 1), write_beat.eq(0)]
+        with m.Elif(write_port.en):
+            m.d.sync += write_beat.eq(write_beat + 1)

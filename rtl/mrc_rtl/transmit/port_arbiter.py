@@ -26,7 +26,7 @@ class PlaneFifo(wiring.Component):
     Members
     -------
     sink : In(PacketStream)
-        Taken in every cycle: the owner lets in frames only that fit.
+        Frames whose length is 2 modulo 4. Taken in every cycle: the owner lets in frames only that fit.
     source : Out(PacketStream)
     idle : Out(1)
         Empty.
@@ -47,17 +47,20 @@ class PlaneFifo(wiring.Component):
         lanes = self._config.data_bytes
         beats = -(-(longest_frame(self._config) + wire.ICRC.bytes) // lanes)
         address_bits = (_FRAMES * beats - 1).bit_length()
-        # ``end``: index of the last valid lane of the last beat.
-        row = data.StructLayout({"data": self._config.data_width, "last": 1, "end": (lanes - 1).bit_length()})
+        # ``end``: fours of lanes in the last beat that are valid but for the last two lanes of its last four.
+        groups = lanes // 4
+        row = data.StructLayout(
+            {"data": self._config.data_width, "last": 1, "end": (groups - 1).bit_length()}
+        )
         m.submodules.beats = memory = Memory(shape=row, depth=1 << address_bits, init=[])
         write_port = memory.write_port()
         read_port = memory.read_port()
         written = Signal(address_bits)
         read = Signal(address_bits)
         end = Signal(row["end"].shape)
-        for lane in range(1, lanes):
-            with m.If(self.sink.tkeep[lane]):
-                m.d.comb += end.eq(lane)
+        for group in range(1, groups):
+            with m.If(self.sink.tkeep[4 * group]):
+                m.d.comb += end.eq(group)
         m.d.comb += [
             self.sink.tready.eq(1),
             write_port.en.eq(self.sink.tvalid),
@@ -70,7 +73,7 @@ class PlaneFifo(wiring.Component):
             self.source.tdata.eq(read_port.data.data),
             self.source.tlast.eq(read_port.data.last),
             self.source.tkeep.eq(
-                Cat(~read_port.data.last | (read_port.data.end >= lane) for lane in range(lanes))
+                Cat(~read_port.data.last | (read_port.data.end >= (lane + 2) // 4) for lane in range(lanes))
             ),
             self.idle.eq((read == written) & ~self.source.tvalid & ~self.sink.tvalid),
         ]

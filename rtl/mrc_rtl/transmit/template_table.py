@@ -56,7 +56,8 @@ class TemplateTable(wiring.Component):
     read_data : Out(data_width)
         That beat, one cycle later.
     waiting : Out(1)
-        The host waits for a cycle without ``read``.
+        Neither ``look`` nor start a frame: the host waits for a cycle without ``read``, or a template changes
+        over.
     idle : Out(1)
         No command runs.
 
@@ -91,9 +92,11 @@ class TemplateTable(wiring.Component):
         m.submodules.choices = choices = Memory(shape=TemplateOptions, depth=config.qps, init=[])
         image_read = images.read_port()
         image_write = images.write_port()
+        choice_write = choices.write_port()
+        # The builder does not look while a template changes over. The host's look-up is used two cycles after
+        # a write at the earliest; of an image only the copy not in use is written.
         builder_look = choices.read_port()
         host_look = choices.read_port()
-        choice_write = choices.write_port()
 
         table = self.table
         qp = table.index[: config.qp_bits]
@@ -165,6 +168,7 @@ class TemplateTable(wiring.Component):
                     m.next = "ANSWER"
                 with m.Elif(table.write):
                     m.d.comb += [
+                        self.waiting.eq(table.last),
                         table.ready.eq(1),
                         image_write.en.eq(row_complete),
                         choice_write.en.eq(table.last),
