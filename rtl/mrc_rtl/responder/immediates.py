@@ -1,6 +1,6 @@
 """Keeps immediates until everything before them is placed, and hands them to posted receives in order."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -20,7 +20,8 @@ class Immediates(wiring.Component):
     """Stash of immediates, owner of the receive requests.
 
     The immediate of message RQMSN stands in row RQMSN modulo ``config.immediates`` of its QP, with the PSN of
-    the message's last packet and the upper bits of RQMSN, by which a row of an earlier lap is told apart.
+    the message's last packet; a row is free again when its message is delivered. Immediates and posted
+    requests share one memory, because they are never read in the same cycle.
     The row of the next message in turn is delivered when it is there and the cumulative PSN has reached its
     PSN, whichever comes last: it takes the oldest posted request and becomes a completion. A message beyond
     the stash, a second one with the same number, or one that finds no posted request cannot be delivered:
@@ -76,35 +77,38 @@ class Immediates(wiring.Component):
         table, bell, init = self.table, self.doorbell.payload, self.init.payload
         stash, advance = self.stash.payload, self.advance.payload
 
+        # Low bits of a PSN that tell what is reached: a message's PSN is inside the peer's window when it comes,
+        # and the cumulative PSN does not get further ahead of it than the window is long. A peer that leaves
+        # out a message can make a later one wait, but none come early.
+        near = min(_PSN, config.psn_ring_bits + 4)
         context_shape = data.StructLayout(
             {
                 "active": 1,  # the QP may deliver: it was started and has not failed
                 "next": _RQMSN,  # message in turn
-                "cumulative": _PSN,
+                "cumulative": near,
                 "posted": slot_bits + 1,
                 "used": slot_bits + 1,
                 "queue": records.queue_bits(config),
             }
         )
+        # Widths that fill one and two block RAMs: the message number stands in both memories.
         mark_shape = data.StructLayout(
-            {
-                "valid": 1,
-                "lap": _RQMSN - row_bits,
-                "psn": _PSN,
-                "plane": records.plane_bits(config),
-                "message_number": 16,
-            }
+            {"valid": 1, "psn": _PSN, "plane": records.plane_bits(config), "message_high": 8}
         )
-        content_shape = data.StructLayout({"immediate": 32, "length": 32})
+        content_shape = data.StructLayout({"length": 32, "immediate": 32, "message_low": 8})
         rows = config.qps * config.immediates
         m.submodules.contexts = contexts = Memory(shape=context_shape, depth=config.qps, init=[])
         m.submodules.marks = marks = Memory(shape=mark_shape, depth=rows, init=[])
-        m.submodules.contents = contents = Memory(shape=content_shape, depth=rows, init=[])
-        m.submodules.requests = requests = Memory(shape=64, depth=requests_depth, init=[])
+        m.submodules.contents = contents = Memory(
+            shape=content_shape, depth=2 * max(rows, requests_depth), init=[]
+        )
         context_read, context_write = contexts.read_port(), contexts.write_port()
         mark_read, mark_write = marks.read_port(), marks.write_port()
         content_read, content_write = contents.read_port(), contents.write_port()
-        request_read, request_write = requests.read_port(), requests.write_port()
+        request_bit = len(content_read.addr) - 1  # of the address: requests stand behind the immediates
+
+        def request_row(address: Value) -> Cat:
+            return Cat(address[:request_bit], Const(0, max(0, request_bit - len(address))), 1)
 
         # The QP that is worked on. What the memories read stays until the next read.
         qp = Signal(config.qp_bits)
@@ -128,34 +132,31 @@ class Immediates(wiring.Component):
             context_write.addr.eq(qp),
             context_write.data.eq(now),
             mark_read.addr.eq(row(qp, now.next)),
+            content_read.addr.eq(mark_read.addr),
+            content_read.en.eq(0),
             mark_read.en.eq(0),
             mark_write.addr.eq(row(qp, stash.rqmsn)),
             mark_write.data.valid.eq(1),
-            mark_write.data.lap.eq(stash.rqmsn[row_bits:]),
             mark_write.data.psn.eq(stash.psn),
             mark_write.data.plane.eq(stash.plane),
-            mark_write.data.message_number.eq(stash.message_number),
+            mark_write.data.message_high.eq(stash.message_number[8:]),
             content_write.addr.eq(row(qp, stash.rqmsn)),
             content_write.data.immediate.eq(stash.immediate),
             content_write.data.length.eq(stash.length),
-            content_read.addr.eq(row(qp, now.next)),
-            content_read.en.eq(0),
-            request_read.addr.eq(Cat(now.used[:slot_bits], qp)),
-            request_read.en.eq(0),
-            request_write.addr.eq(table.index),
-            request_write.data.eq(table.write_data),
+            content_write.data.message_low.eq(stash.message_number[:8]),
         ]
 
+        content = Signal(content_shape, reset_less=True)
         completion, nack, error_out = self.completion.payload, self.nack.payload, self.error_out.payload
         m.d.comb += [
             completion.queue.eq(now.queue),
             completion.qp.eq(qp),
-            completion.wr_id.eq(request_read.data),
+            completion.wr_id.eq(Value.cast(content_read.data)[:64]),
             completion.opcode.eq(WorkRequestOpcode.RECEIVE_IMM),
             completion.status.eq(CompletionStatus.SUCCESS),
-            completion.byte_length.eq(content_read.data.length),
-            completion.immediate.eq(content_read.data.immediate),
-            completion.message_number.eq(mark.message_number),
+            completion.byte_length.eq(content.length),
+            completion.immediate.eq(content.immediate),
+            completion.message_number.eq(Cat(content.message_low, mark.message_high)),
             nack.qp.eq(qp),
             nack.psn.eq(failing_psn),
             nack.plane.eq(failing_plane),
@@ -187,9 +188,11 @@ class Immediates(wiring.Component):
                         wrong = (table.index >= requests_depth) | (table.word != 0)
                         m.d.comb += [
                             table.ready.eq(1),
-                            request_read.addr.eq(table.index),
-                            request_read.en.eq(1),
-                            request_write.en.eq(table.write & ~wrong),
+                            content_read.addr.eq(request_row(table.index)),
+                            content_read.en.eq(~table.write),
+                            content_write.addr.eq(request_row(table.index)),
+                            content_write.data.eq(table.write_data),
+                            content_write.en.eq(table.write & ~wrong),
                         ]
                         m.d.sync += bad_index.eq(wrong)
                         m.next = "TABLE"
@@ -214,7 +217,7 @@ class Immediates(wiring.Component):
                 m.d.comb += [
                     table.done.eq(1),
                     table.error.eq(bad_index),
-                    table.read_data.eq(request_read.data),
+                    table.read_data.eq(content_read.data),
                 ]
                 m.next = "IDLE"
             with m.State("RING"):
@@ -232,7 +235,10 @@ class Immediates(wiring.Component):
                 m.d.comb += [
                     context_write.data.active.eq(init.active),
                     context_write.data.next.eq(0),
-                    context_write.data.cumulative.eq(init.initial_psn - 1),
+                    # Behind every PSN of the window.
+                    context_write.data.cumulative.eq(
+                        Cat(init.initial_psn[: near - 2], init.initial_psn[near - 2 : near] - 1)
+                    ),
                     context_write.data.queue.eq(init.completion_queue),
                     context_write.data.posted.eq(Mux(init.active, context.posted, 0)),
                     context_write.data.used.eq(Mux(init.active, context.used, 0)),
@@ -255,21 +261,21 @@ class Immediates(wiring.Component):
                 m.d.comb += [ahead.eq(stash.rqmsn - context.next), self.stash.ready.eq(1)]
                 m.d.sync += [now.eq(context), failing_psn.eq(stash.psn), failing_plane.eq(stash.plane)]
                 beyond = ahead[row_bits:].any()
-                taken = mark.valid & (mark.lap == stash.rqmsn[row_bits:])
                 m.next = "IDLE"
                 with m.If(context.active):
-                    with m.If(beyond | taken):
+                    with m.If(beyond | mark.valid):
                         m.next = "REFUSE"
                     with m.Else():
                         m.d.comb += [mark_write.en.eq(1), content_write.en.eq(1)]
                         # Only when the packet was placed before its immediate came here.
-                        with m.If((ahead == 0) & ~(context.cumulative - stash.psn)[_PSN - 1]):
+                        with m.If((ahead == 0) & ~(context.cumulative - stash.psn[:near])[near - 1]):
                             m.next = "LOOK"
             with m.State("ADVANCE"):
                 m.d.comb += [
                     self.advance.ready.eq(1),
                     mark_read.addr.eq(row(qp, context.next)),
                     mark_read.en.eq(1),
+                    content_read.en.eq(1),
                 ]
                 m.d.sync += [now.eq(context), now.cumulative.eq(advance.cumulative_psn)]
                 with m.If(context.active):
@@ -277,14 +283,16 @@ class Immediates(wiring.Component):
                 with m.Else():
                     m.next = "IDLE"
             with m.State("LOOK"):
-                m.d.comb += mark_read.en.eq(1)
+                m.d.comb += [mark_read.en.eq(1), content_read.en.eq(1)]
                 m.next = "HEAD"
             with m.State("HEAD"):
-                m.d.comb += [content_read.en.eq(1), request_read.en.eq(1)]
+                m.d.comb += [
+                    content_read.addr.eq(request_row(Cat(now.used[:slot_bits], qp))),
+                    content_read.en.eq(1),
+                ]
+                m.d.sync += content.eq(content_read.data)
                 m.d.sync += [failing_psn.eq(mark.psn), failing_plane.eq(mark.plane)]
-                complete = (
-                    mark.valid & (mark.lap == now.next[row_bits:]) & ~(now.cumulative - mark.psn)[_PSN - 1]
-                )
+                complete = mark.valid & ~(now.cumulative - mark.psn[:near])[near - 1]
                 with m.If(~complete):
                     m.d.comb += context_write.en.eq(1)
                     m.next = "IDLE"
@@ -294,6 +302,11 @@ class Immediates(wiring.Component):
                     m.next = "DELIVER"
             with m.State("DELIVER"):
                 m.d.comb += self.completion.valid.eq(1)
+                m.d.comb += [
+                    mark_write.addr.eq(row(qp, now.next)),
+                    mark_write.data.valid.eq(0),
+                    mark_write.en.eq(self.completion.ready),
+                ]
                 with m.If(self.completion.ready):
                     m.d.sync += [now.next.eq(now.next + 1), now.used.eq(now.used + 1)]
                     m.next = "LOOK"
