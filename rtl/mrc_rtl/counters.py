@@ -78,6 +78,8 @@ class CounterBank(wiring.Component):
         last_value = Signal(COUNTER_BITS)
         last_valid = Signal()
         value = Signal(COUNTER_BITS)
+        forward = Signal()
+        counts = Signal()
 
         wrong = table.write | (table.index >= count) | (table.word != 0)
         ask = table.valid & ~clearing
@@ -90,14 +92,16 @@ class CounterBank(wiring.Component):
         m.d.sync += [
             valid.eq(ask | (event.valid & event.ready)),
             for_table.eq(ask),
+            counts.eq(event.valid & event.ready),
             bad.eq(wrong),
             index.eq(read.addr),
         ]
 
         m.d.comb += [
-            value.eq(Mux(last_valid & (last_index == index), last_value, read.data) + ~for_table),
+            forward.eq(last_valid & (last_index == index)),
+            value.eq(Mux(clearing, 0, Mux(forward, last_value, read.data)) + counts),
             write.addr.eq(Mux(clearing, place, index)),
-            write.data.eq(Mux(clearing, 0, value)),
+            write.data.eq(value),
             write.en.eq(clearing | (valid & ~for_table)),
             table.done.eq(valid & for_table),
             table.error.eq(bad),

@@ -21,7 +21,6 @@ CQE_BYTES = 8 * CQE.words
 LARGEST_RING_LOG2 = 23
 
 _MOST_OUTSTANDING = 15
-_COUNTED = (GlobalCounter.COMPLETIONS, GlobalCounter.COMPLETION_OVERRUN, GlobalCounter.WRITE_ERRORS)
 
 
 class Completions(wiring.Component):
@@ -192,30 +191,33 @@ class Completions(wiring.Component):
         with m.Elif(~finished & write.bvalid):
             m.d.sync += outstanding.eq(outstanding - 1)
 
-        # Counters wait here for their turn; many of them hold the machine (the bank takes each in time).
-        count_now = {counter: Signal(name=f"count_{counter.name.lower()}") for counter in _COUNTED}
-        waiting = {counter: Signal(5, name=f"waiting_{counter.name.lower()}") for counter in _COUNTED}
-        m.d.comb += count_now[GlobalCounter.WRITE_ERRORS].eq(write.bvalid & write.bresp[1])
-        counters_full = waiting[_COUNTED[0]][-1] | waiting[_COUNTED[1]][-1]
-        served = Signal(range(len(_COUNTED)))
-        some = Signal()
+        # What a record became waits here to be counted, and holds the next one; errors gather. The memory
+        # answers a bounded number of writes, so no error is lost.
+        became = Signal(range(16))
+        to_count = Signal()
+        errors = Signal(range(2 * _MOST_OUTSTANDING + 2))  # from half of it on, no record is taken
+        count_now = Signal()
         load = Signal()
-        m.d.comb += load.eq(some & (~self.counter.valid | self.counter.ready))
-        with m.If(self.counter.ready):
-            m.d.sync += self.counter.valid.eq(0)
+        error_now = write.bvalid & write.bresp[1]
+        error_less = Signal()
+        m.d.comb += [
+            load.eq(~self.counter.valid | self.counter.ready),
+            error_less.eq(load & ~to_count & (errors != 0)),
+        ]
         with m.If(load):
-            m.d.sync += self.counter.valid.eq(1)
-        for number, counter in reversed(list(enumerate(_COUNTED))):
-            with m.If(waiting[counter] != 0):
-                m.d.comb += [some.eq(1), served.eq(number)]
-        for number, counter in enumerate(_COUNTED):
-            less = load & (served == number)
-            with m.If(less):
-                m.d.sync += self.counter.payload.index.eq(config.planes * records.PORT_COUNTERS + counter)
-            with m.If(count_now[counter] & ~less & ~waiting[counter].all()):
-                m.d.sync += waiting[counter].eq(waiting[counter] + 1)
-            with m.Elif(~count_now[counter] & less):
-                m.d.sync += waiting[counter].eq(waiting[counter] - 1)
+            m.d.sync += [
+                self.counter.valid.eq(to_count | (errors != 0)),
+                self.counter.payload.index.eq(
+                    config.planes * records.PORT_COUNTERS + Mux(to_count, became, GlobalCounter.WRITE_ERRORS)
+                ),
+                to_count.eq(0),
+            ]
+        with m.If(count_now):
+            m.d.sync += to_count.eq(1)
+        with m.If(error_now & ~error_less & ~errors.all()):
+            m.d.sync += errors.eq(errors + 1)
+        with m.Elif(error_less & ~error_now):
+            m.d.sync += errors.eq(errors - 1)
 
         m.d.comb += [
             self.overrun.payload.qp.eq(record.qp),
@@ -255,7 +257,12 @@ class Completions(wiring.Component):
                         m.next = "TABLE_WRITTEN"
                     with m.Else():
                         m.next = "TABLE_READ"
-                with m.Elif(self.completion.valid & ~counters_full & (outstanding != _MOST_OUTSTANDING)):
+                with m.Elif(
+                    self.completion.valid
+                    & (~to_count | load)
+                    & ~errors[-1]
+                    & (outstanding != _MOST_OUTSTANDING)
+                ):
                     m.d.comb += reading.eq(1)
                     m.d.sync += host_turn.eq(1)
                     m.next = "CHECK"
@@ -284,7 +291,7 @@ class Completions(wiring.Component):
                 mask = Signal(24)
                 m.d.comb += [
                     used.eq(producer_read.data - consumer_read.data),
-                    mask.eq((Const(1, 25) << ring.log2) - 1),
+                    mask.eq(Cat(number < ring.log2 for number in range(24))),
                 ]
                 m.d.sync += [
                     producer.eq(producer_read.data),
@@ -303,12 +310,14 @@ class Completions(wiring.Component):
             with m.State("WRITE"):
                 m.d.comb += [writing.eq(1), advance.eq(finished), self.completion.ready.eq(finished)]
                 with m.If(finished):
-                    m.d.comb += count_now[GlobalCounter.COMPLETIONS].eq(1)
+                    m.d.comb += count_now.eq(1)
+                    m.d.sync += became.eq(GlobalCounter.COMPLETIONS)
                     m.next = "IDLE"
             with m.State("OVERRUN"):
                 m.d.comb += [self.overrun.valid.eq(1), self.completion.ready.eq(self.overrun.ready)]
                 with m.If(self.overrun.ready):
-                    m.d.comb += count_now[GlobalCounter.COMPLETION_OVERRUN].eq(1)
+                    m.d.comb += count_now.eq(1)
+                    m.d.sync += became.eq(GlobalCounter.COMPLETION_OVERRUN)
                     m.next = "IDLE"
         m.d.comb += self.idle.eq(
             machine.ongoing("IDLE")
@@ -316,7 +325,8 @@ class Completions(wiring.Component):
             & ~table.valid
             & ~self.consumer.valid
             & (outstanding == 0)
-            & ~some
+            & ~to_count
+            & (errors == 0)
             & ~self.counter.valid
         )
         return m

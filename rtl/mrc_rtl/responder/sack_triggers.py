@@ -10,7 +10,14 @@ from .. import records
 from ..config import NicConfig
 from ..records import GlobalCounter
 
-__all__ = ["LEAST_BYTES", "NAK_SOURCES", "PLAIN_LIMIT", "TRIGGER_QUEUE_DEPTH", "SackTriggers", "trigger_record"]
+__all__ = [
+    "LEAST_BYTES",
+    "NAK_SOURCES",
+    "PLAIN_LIMIT",
+    "TRIGGER_QUEUE_DEPTH",
+    "SackTriggers",
+    "trigger_record",
+]
 
 #: Triggers that wait to be answered.
 TRIGGER_QUEUE_DEPTH = 16
