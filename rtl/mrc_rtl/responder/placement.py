@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -14,11 +13,8 @@ from .placement_lanes import LaneAligner
 
 __all__ = ["COMMAND_QUEUE_DEPTH", "Placement", "burst_beats", "placement_id_bits"]
 
-#: Admitted packets that wait for their turn.
+#: Admitted packets from their command to the report that they are placed, at least.
 COMMAND_QUEUE_DEPTH = 16
-
-#: Beats between reading the packet buffer and the AXI4 write channel.
-WRITE_QUEUE_DEPTH = 16
 
 _BOUNDARY = 4096
 _LONGEST_BURST = 256
@@ -37,12 +33,13 @@ def placement_id_bits(config: NicConfig) -> int:
 class Placement(wiring.Component):
     """Reads a packet's payload from its plane's buffer, aligns it and writes it by AXI4.
 
-    Commands wait in a queue. One at a time they take a slot, whose number is their AXI identifier, and their
-    beats are read one a cycle, turned to the lanes of the destination and queued for the write channel;
-    bursts end at aligned blocks of :func:`burst_beats` beats. Addresses go out beside the data. A slot counts
-    the answers of its bursts; when the last one is there the packet is placed and the slot free. The buffer's
-    beats are released when they are read, in the order of the commands, as are those of commands with
-    ``drop``, which do nothing else. Payload of length 0 is placed without a write.
+    Commands stand in a ring until they are reported. One at a time they take a slot, whose number is their
+    AXI identifier, and their beats are read one a cycle, turned to the lanes of the destination and offered
+    to the write channel, which holds the whole pipeline back while it is not ready; bursts end at aligned
+    blocks of :func:`burst_beats` beats. Addresses go out beside the data. A slot counts the answers of its
+    bursts; when the last one is there the packet is placed; slots are used again in turn. The buffer's beats
+    are released when they are read, in the order of the commands, as are those of commands with ``drop``,
+    which do nothing else. Payload of length 0 is placed without a write.
 
     Parameters
     ----------
@@ -51,7 +48,7 @@ class Placement(wiring.Component):
     Members
     -------
     place : stream of records.place_command, in
-        ``ready`` while the queue has room; admission drops the packet otherwise.
+        ``ready`` while the ring has room; admission drops the packet otherwise.
     read_address, read_data : per plane
         Port of the plane's packet buffer; data come one cycle after the address.
     release : stream of records.buffer_release, per plane
@@ -97,18 +94,35 @@ class Placement(wiring.Component):
         kept_names = [name for name, _ in placed_shape if name != "error"]
         kept_shape = data.StructLayout({name: placed_shape[name].shape for name in kept_names})
 
-        m.submodules.queue = queue = SyncFIFOBuffered(width=command_shape.size, depth=COMMAND_QUEUE_DEPTH)
-        command = Signal(command_shape)
+        # A ring of commands: what is reported is read when the answers are there, the rest when it is loaded.
+        ring_bits = (max(COMMAND_QUEUE_DEPTH, 2 * config.placements) - 1).bit_length()
+        ring = 1 << ring_bits
+        head, loaded, begun, tail = (
+            Signal(ring_bits + 1, name=name) for name in ("head", "loaded", "begun", "tail")
+        )
+        work_names = ("plane", "length", "drop", "bus_address", "buffer_start")
+        work_shape = data.StructLayout({name: command_shape[name].shape for name in work_names})
+        m.submodules.reported = reported = Memory(shape=kept_shape, depth=ring, init=[])
+        m.submodules.work = work = Memory(shape=work_shape, depth=ring, init=[])
+        reported_write, reported_read = reported.write_port(), reported.read_port(domain="comb")
+        work_write, work_read = work.write_port(), work.read_port(domain="comb")
+        command = work_read.data
+        push = self.place.valid & self.place.ready
         m.d.comb += [
-            queue.w_data.eq(self.place.payload),
-            queue.w_en.eq(self.place.valid),
-            self.place.ready.eq(queue.w_rdy),
-            command.eq(queue.r_data),
+            self.place.ready.eq(head != tail ^ ring),
+            *(reported_write.data[name].eq(self.place.payload[name]) for name in kept_names),
+            *(work_write.data[name].eq(self.place.payload[name]) for name in work_names),
+            reported_write.addr.eq(head),
+            reported_write.en.eq(push),
+            work_write.addr.eq(head),
+            work_write.en.eq(push),
+            work_read.addr.eq(loaded),
         ]
+        m.d.sync += head.eq(head + push)
 
         # The next packet, with its sizes in beats.
         next_valid = Signal()
-        next_kept = Signal(kept_shape)
+        next_plane = Signal(records.plane_bits(config))
         next_drop = Signal()
         next_address = Signal(config.address_width - lane_bits)  # in beats
         next_offset = Signal(lane_bits)
@@ -118,7 +132,8 @@ class Placement(wiring.Component):
         next_buffer_beats = Signal(beat_bits)
         start = Signal()
         load = Signal()
-        m.d.comb += [load.eq(queue.r_rdy & (~next_valid | start)), queue.r_en.eq(load)]
+        m.d.comb += load.eq((head != loaded) & (~next_valid | start))
+        m.d.sync += [loaded.eq(loaded + load), begun.eq(begun + start)]
         with m.If(start):
             m.d.sync += next_valid.eq(0)
         with m.If(load):
@@ -128,7 +143,7 @@ class Placement(wiring.Component):
             none = command.drop | (command.length == 0)
             m.d.sync += [
                 next_valid.eq(1),
-                *(next_kept[name].eq(command[name]) for name in kept_names),
+                next_plane.eq(command.plane),
                 next_drop.eq(command.drop),
                 next_address.eq(command.bus_address[lane_bits:]),
                 next_offset.eq(offset),
@@ -139,13 +154,9 @@ class Placement(wiring.Component):
             ]
 
         # Slots: answers that are missing, and whether one was bad.
-        busy = Signal(config.placements)
+        waits = Signal(config.placements)
         failed = Signal(config.placements)
         missing = [Signal(2, name=f"missing{n}") for n in range(config.placements)]
-        free = Signal(id_bits)
-        for number in reversed(range(config.placements)):
-            with m.If(~busy[number]):
-                m.d.comb += free.eq(number)
 
         # Reading beats of the current packet.
         reading = Signal()
@@ -156,16 +167,18 @@ class Placement(wiring.Component):
         place_in_block = Signal(block_bits)
         offset_now = Signal(lane_bits)
         end_now = Signal(lane_bits)
-        credit = Signal(range(WRITE_QUEUE_DEPTH + 1), init=WRITE_QUEUE_DEPTH)
         issue = Signal()
+        advance = Signal()  # of the beats on their way to the write channel
+        shown_row = Signal(records.buffer_address_bits(config), reset_less=True)
         last = Signal()
         release_room = Signal()
         m.d.comb += [
             last.eq(beats_left == 1),
-            issue.eq(reading & (credit != 0) & (~last | release_room)),
+            issue.eq(reading & advance & (~last | release_room)),
         ]
         for address in self.read_address:
-            m.d.comb += address.eq(row)
+            # A beat that cannot move on is read again.
+            m.d.comb += address.eq(Mux(advance, row, shown_row))
         with m.If(issue):
             m.d.sync += [
                 beats_left.eq(beats_left - 1),
@@ -185,12 +198,16 @@ class Placement(wiring.Component):
             m.d.comb += [port.payload.eq(held), port.valid.eq(to_release & (held_plane == number))]
             with m.If(held_plane == number):
                 m.d.comb += release_taken.eq(to_release & port.ready)
-        m.d.comb += release_room.eq(~to_release | release_taken)
+        # A beat that is held back is read again, so its place is released when it has moved on.
+        last_moves = Signal()
+        m.d.comb += release_room.eq(~last_moves & (~to_release | release_taken))
         with m.If(release_taken):
             m.d.sync += to_release.eq(0)
         read_beats = Signal.like(held)
         with m.If(issue & last):
-            m.d.sync += [held.eq(read_beats), held_plane.eq(plane), to_release.eq(1)]
+            m.d.sync += [held.eq(read_beats), held_plane.eq(plane), last_moves.eq(1)]
+        with m.If(last_moves & advance):
+            m.d.sync += [last_moves.eq(0), to_release.eq(1)]
 
         # Addresses of the current packet's bursts.
         address_beat = Signal(config.address_width - lane_bits)
@@ -219,13 +236,13 @@ class Placement(wiring.Component):
             ]
 
         # A packet starts when the one before has issued its last beat and its last address.
-        slot_free = ~busy.all()
+        slot_free = (begun - tail)[: ring_bits + 1] != config.placements
         reader_free = ~reading | (issue & last)
         address_free = (address_beats == 0) | (address_taken & ~more)
         nothing_to_read = next_beats == 0
         m.d.comb += start.eq(
             next_valid
-            & (next_drop | slot_free)
+            & slot_free
             & reader_free
             & address_free
             & (~nothing_to_read | (~reading & release_room))
@@ -243,54 +260,51 @@ class Placement(wiring.Component):
                     first.eq(1),
                     beats_left.eq(next_beats),
                     row.eq(next_start),
-                    plane.eq(next_kept.plane),
+                    plane.eq(next_plane),
                     place_in_block.eq(next_address),
                     offset_now.eq(next_offset),
                     end_now.eq(next_end),
                     read_beats.eq(next_buffer_beats),
                     address_beat.eq(next_address),
                     address_beats.eq(next_beats),
-                    address_id.eq(free),
+                    address_id.eq(begun),
                 ]
             with m.Elif(next_buffer_beats != 0):
-                m.d.sync += [held.eq(next_buffer_beats), held_plane.eq(next_kept.plane), to_release.eq(1)]
-
-        m.submodules.slots = slots = Memory(shape=kept_shape, depth=config.placements, init=[])
-        slot_write, slot_read = slots.write_port(), slots.read_port(domain="comb")
-        m.d.comb += [
-            slot_write.addr.eq(free), slot_write.data.eq(next_kept), slot_write.en.eq(start & ~next_drop)
-        ]  # fmt: skip
+                m.d.sync += [held.eq(next_buffer_beats), held_plane.eq(next_plane), to_release.eq(1)]
 
         # Answers.
         m.d.comb += self.write.bready.eq(1)
         done = Signal(config.placements)
         chosen = Signal(id_bits)
         emit = Signal()
+        bad = Signal()
         for number in range(config.placements):
-            m.d.comb += done[number].eq(busy[number] & (missing[number] == 0))
+            m.d.comb += done[number].eq(waits[number] & (missing[number] == 0))
             with m.If(self.write.bvalid & (self.write.bid == number)):
                 m.d.sync += missing[number].eq(missing[number] - 1)
                 with m.If(self.write.bresp[1]):
                     m.d.sync += failed[number].eq(1)
-            with m.If(start & ~next_drop & (free == number)):
-                m.d.sync += [busy[number].eq(1), failed[number].eq(0), missing[number].eq(bursts)]
+            with m.If(start & (begun[:id_bits] == number)):
+                m.d.sync += [waits[number].eq(~next_drop), failed[number].eq(0), missing[number].eq(bursts)]
             with m.If(emit & (chosen == number)):
-                m.d.sync += busy[number].eq(0)
+                m.d.sync += waits[number].eq(0)
         for number in reversed(range(config.placements)):
             with m.If(done[number]):
                 m.d.comb += chosen.eq(number)
-        bad = Signal()
+        # A slot below the tail's is of the tail's next round.
+        place = tail[:id_bits]
         m.d.comb += [
+            reported_read.addr.eq(Cat(chosen, tail[id_bits:] + (chosen < place))),
             emit.eq(done.any() & (~self.placed.valid | self.placed.ready)),
-            slot_read.addr.eq(chosen),
             bad.eq(failed.bit_select(chosen, 1)),
         ]
+        m.d.sync += tail.eq(tail + ((begun != tail) & ~waits.bit_select(place, 1)))
         with m.If(self.placed.ready):
             m.d.sync += self.placed.valid.eq(0)
         with m.If(emit):
             m.d.sync += [
                 self.placed.valid.eq(1),
-                *(self.placed.payload[name].eq(slot_read.data[name]) for name in kept_names),
+                *(self.placed.payload[name].eq(reported_read.data[name]) for name in kept_names),
                 self.placed.payload.error.eq(bad),
             ]
 
@@ -305,47 +319,29 @@ class Placement(wiring.Component):
         with m.Elif(counted & ~(emit & bad)):
             m.d.sync += errors.eq(errors - 1)
 
-        # Data: buffer → lanes → queue → write channel.
+        # Data: buffer → lanes → write channel.
         m.submodules.lanes = lanes = LaneAligner(config)
-        m.d.sync += lanes.plane.eq(plane)
-        m.d.sync += [
-            lanes.valid.eq(issue),
-            lanes.offset.eq(offset_now),
-            lanes.first.eq(first),
-            lanes.last.eq(last),
-            lanes.end.eq(end_now),
-            lanes.burst_end.eq(last | (place_in_block == block - 1)),
-        ]
+        with m.If(advance):
+            m.d.sync += [lanes.valid.eq(issue), shown_row.eq(row)]
+        with m.If(issue):
+            m.d.sync += [
+                lanes.plane.eq(plane),
+                lanes.offset.eq(offset_now),
+                lanes.first.eq(first),
+                lanes.last.eq(last),
+                lanes.end.eq(end_now),
+                lanes.burst_end.eq(last | (place_in_block == block - 1)),
+            ]
         for source, target in zip(self.read_data, lanes.data, strict=True):
             m.d.comb += target.eq(source)
-        beat_shape = data.StructLayout({"data": config.data_width, "strobes": config.data_bytes, "last": 1})
-        m.submodules.beats = beats = SyncFIFOBuffered(width=beat_shape.size, depth=WRITE_QUEUE_DEPTH)
-        oldest = Signal(beat_shape)
         m.d.comb += [
-            beats.w_data.eq(Cat(lanes.beat, lanes.strobes, lanes.beat_last)),
-            beats.w_en.eq(lanes.beat_valid),
-            oldest.eq(beats.r_data),
-            self.write.wvalid.eq(beats.r_rdy),
-            self.write.wdata.eq(oldest.data),
-            self.write.wstrb.eq(oldest.strobes),
-            self.write.wlast.eq(oldest.last),
-            beats.r_en.eq(self.write.wready),
+            advance.eq(~lanes.beat_valid | self.write.wready),
+            lanes.advance.eq(advance),
+            self.write.wvalid.eq(lanes.beat_valid),
+            self.write.wdata.eq(lanes.beat),
+            self.write.wstrb.eq(lanes.strobes),
+            self.write.wlast.eq(lanes.beat_last),
         ]
-        written = beats.r_rdy & self.write.wready
-        with m.If(issue & ~written):
-            m.d.sync += credit.eq(credit - 1)
-        with m.Elif(~issue & written):
-            m.d.sync += credit.eq(credit + 1)
 
-        m.d.comb += self.idle.eq(
-            ~queue.r_rdy
-            & (queue.level == 0)
-            & ~next_valid
-            & ~reading
-            & ~busy.any()
-            & ~to_release
-            & (address_beats == 0)
-            & ~self.placed.valid
-            & (errors == 0)
-        )
+        m.d.comb += self.idle.eq((head == tail) & ~to_release & ~self.placed.valid & (errors == 0))
         return m

@@ -28,6 +28,8 @@ class LaneAligner(wiring.Component):
     -------
     valid : 1
         A beat enters.
+    advance : 1
+        The beats on their way move on; must be set when none is offered.
     data : data_width per plane
         Output of each plane's buffer in this cycle; ``plane`` says which one counts.
     offset, end : log2 of the lanes
@@ -44,6 +46,7 @@ class LaneAligner(wiring.Component):
         super().__init__(
             {
                 "valid": In(1),
+                "advance": In(1),
                 "data": In(config.data_width).array(config.planes),
                 "plane": In(records.plane_bits(config)),
                 "offset": In(self.lane_bits),
@@ -74,8 +77,10 @@ class LaneAligner(wiring.Component):
         low = Signal(lanes)  # lanes that come from the beat before
         strobes = Signal(lanes)
         burst_end = Signal()
-        m.d.sync += valid.eq(self.valid)
-        with m.If(self.valid):
+        advance = self.advance
+        with m.If(advance):
+            m.d.sync += valid.eq(self.valid)
+        with m.If(self.valid & advance):
             with m.Switch(self.plane):
                 for number, beat in enumerate(self.data):
                     with m.Case(number):
@@ -106,17 +111,15 @@ class LaneAligner(wiring.Component):
                 "strobes": strobes, "burst_end": burst_end,
             }.items():  # fmt: skip
                 later[name] = Signal.like(source, name=f"{name}{base}")
-                if name == "valid":
+                with m.If(advance if name == "valid" else valid & advance):
                     m.d.sync += later[name].eq(source)
-                else:
-                    with m.If(valid):
-                        m.d.sync += later[name].eq(source)
             valid, turning, offset = later["valid"], later["turning"], later["offset"]
             low, strobes, burst_end = later["low"], later["strobes"], later["burst_end"]
 
         before = Signal(self.config.data_width)
-        m.d.sync += self.beat_valid.eq(valid)
-        with m.If(valid):
+        with m.If(advance):
+            m.d.sync += self.beat_valid.eq(valid)
+        with m.If(valid & advance):
             m.d.sync += [
                 before.eq(turning),
                 self.strobes.eq(strobes),
