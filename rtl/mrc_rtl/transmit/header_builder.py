@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .. import records, wire
 from ..config import NicConfig
 from ..stream import PacketStream, TableBus
-from .header_fields import HEADER_BYTES, HeaderFields, header_beats, payload_places
+from .header_fields import HEADER_BYTES, HeaderFields, header_beats, length_bits, payload_places
 from .payload_fetch import slot_bits, slot_record
 from .template_table import TemplateTable, template_rows
 
@@ -97,7 +97,7 @@ class HeaderBuilder(wiring.Component):
         longest_beats = -(-longest_frame(config) // lanes)
         beat = Signal(range(longest_beats + 1))
         at = Signal(header_beats(config))  # one bit per beat of the headers
-        datagram = Signal(14)
+        datagram = Signal(length_bits(config))
         free_clear = Signal()
         m.d.comb += [
             free_clear.eq(~self.free.valid | self.free.ready),
@@ -127,8 +127,8 @@ class HeaderBuilder(wiring.Component):
         last_groups = Signal(range(lanes // 4))
         last = Signal()
         split = Signal()
-        first_length = Signal(14)
-        end = Signal(14)  # position of the frame's last byte, the ICRC not counted
+        first_length = Signal.like(datagram)
+        end = Signal.like(datagram)  # position of the frame's last byte, the ICRC not counted
         m.d.comb += [
             first_length.eq(datagram + Mux(options.srv6, wire.IPV6.bytes, 0)),
             end.eq(first_length + (_BEFORE_DATAGRAM - 1 - wire.ICRC.bytes)),
@@ -155,6 +155,8 @@ class HeaderBuilder(wiring.Component):
             fields.settings.eq(self.settings),
             fields.first_length.eq(first_length),
             fields.at.eq(at),
+            fields.start.eq(start),
+            fields.step.eq(issuing),
             templates.read.eq(issuing & (beat < template_rows(config))),
             templates.read_qp.eq(plan.qp),
             templates.read_bank.eq(options.bank),

@@ -10,7 +10,7 @@ from ..layouts import to_network_order
 from ..tables import TEMPLATE_IMAGE_OFFSET
 from .template_table import TemplateOptions
 
-__all__ = ["DATA_BODY_WORDS", "HEADER_BYTES", "HeaderFields", "header_beats", "payload_places"]
+__all__ = ["DATA_BODY_WORDS", "HEADER_BYTES", "HeaderFields", "header_beats", "length_bits", "payload_places"]
 
 _OUTER = wire.ETHERNET.bytes
 
@@ -30,6 +30,11 @@ DATA_BODY_WORDS = (
 def header_beats(config: NicConfig) -> int:
     """Beats that the longest header stack touches."""
     return -(-(HEADER_BYTES[1] + records.BODY_BITS // 8) // config.data_bytes)
+
+
+def length_bits(config: NicConfig) -> int:
+    """Bits of the length of the longest frame, and so of all lengths in it."""
+    return (HEADER_BYTES[1] + records.BODY_BITS // 8 + config.mtu + wire.ICRC.bytes).bit_length()
 
 
 def payload_places(config: NicConfig) -> list[tuple[int, int]]:
@@ -59,19 +64,22 @@ class _SumOfProducts:
     """One beat as a sum of bytes, each with the bit that selects it.
 
     A multiplexer by the beat's number takes four times as many LUTs. A value that stands in the same lane of
-    several beats is one term; lanes with the same selection share its bit.
+    several beats is one term; lanes with the same selection share its bit, which is made one beat ahead where
+    the first beat of the frame has no part in it.
 
     Parameters
     ----------
     at : Signal
         The beat's number, one bit per number.
+    start, step : Value
+        ``at`` becomes the first beat, or moves on by one.
     srv6 : Value
-        The frame has an outer header.
+        The frame has an outer header; known from the first beat on.
     lanes : int
     """
 
-    def __init__(self, at: Signal, srv6: Value, lanes: int) -> None:
-        self._at, self._srv6, self._lanes = at, srv6, lanes
+    def __init__(self, at: Signal, start: Value, step: Value, srv6: Value, lanes: int) -> None:
+        self._at, self._start, self._step, self._srv6, self._lanes = at, start, step, srv6, lanes
         self._terms: dict[tuple[int, int], tuple[Value, set[tuple[int, int | None, int]]]] = {}
         self._gates: dict[int, Value] = {}
 
@@ -91,13 +99,20 @@ class _SumOfProducts:
             key = frozenset(places)
             if key not in selects:
                 selects[key] = chosen = Signal(name=f"chosen{len(selects)}")
+                ahead = all(beat for beat, _, _ in places)
                 some: Value = Const(0)
                 for beat, srv6, gate in sorted(places, key=lambda place: place[0]):
-                    one: Value = self._at[beat]
+                    one: Value = self._at[beat - ahead]
                     if srv6 is not None:
                         one = one & (self._srv6 == srv6)
                     some = some | (one & self._gates[gate] if gate else one)
-                m.d.comb += chosen.eq(some)
+                if ahead:
+                    with m.If(self._start):
+                        m.d.sync += chosen.eq(0)
+                    with m.Elif(self._step):
+                        m.d.sync += chosen.eq(some)
+                else:
+                    m.d.comb += chosen.eq(some)
             sums[lane] = sums[lane] | value & selects[key].replicate(8)
         return Cat(sums)
 
@@ -113,13 +128,16 @@ class HeaderFields(wiring.Component):
     -------
     plan : In(:func:`mrc_rtl.records.transmit_plan`)
     options : In(:class:`TemplateOptions`)
-    datagram : In(14)
+    datagram : In(:func:`length_bits`)
         Length of the UDP datagram with the ICRC, in bytes.
     settings : In(:func:`mrc_rtl.records.settings`)
-    first_length : In(14)
+    first_length : In(:func:`length_bits`)
         Payload length of the first IPv6 header of the frame, the outer one if there is one.
     at : In
         Number of the beat in the frame, one bit per number below :func:`header_beats`.
+    start, step : In(1)
+        In the next cycle ``at`` is the first beat, or the next one; ``plan`` and ``options`` stay the same
+        from then on.
     fields : Out(data_width)
         The plan's bytes of that beat.
     image : Out(data_width / 8)
@@ -134,10 +152,12 @@ class HeaderFields(wiring.Component):
             {
                 "plan": In(records.transmit_plan(config)),
                 "options": In(TemplateOptions),
-                "datagram": In(14),
-                "first_length": In(14),
+                "datagram": In(length_bits(config)),
+                "first_length": In(length_bits(config)),
                 "settings": In(records.settings(config)),
                 "at": In(header_beats(config)),
+                "start": In(1),
+                "step": In(1),
                 "fields": Out(config.data_width),
                 "image": Out(config.data_bytes),
             }
@@ -146,16 +166,16 @@ class HeaderFields(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes = self._config.data_bytes
-        beat = _SumOfProducts(self.at, self.options.srv6, lanes)
+        beat = _SumOfProducts(self.at, self.start, self.step, self.options.srv6, lanes)
         self._ethernet(beat)
-        datagram = dict(enumerate((Cat(self.datagram[8:], Const(0, 2)), self.datagram[:8])))
+        datagram = dict(enumerate((Cat(self.datagram[8:], Const(0, 8))[:8], self.datagram[:8])))
         self._networks(beat, datagram)
         self._usids(beat)
         self._transport(beat, datagram)
         m.d.comb += self.fields.eq(beat.total(m))
 
         # The template's bytes end behind BTH.
-        inside = _SumOfProducts(self.at, self.options.srv6, lanes)
+        inside = _SumOfProducts(self.at, self.start, self.step, self.options.srv6, lanes)
         ones = Const(0xFF, 8)
         for position in range(TEMPLATE_IMAGE_OFFSET, HEADER_BYTES[1]):
             inside.add(position, ones, 1 if position >= HEADER_BYTES[0] else None)
