@@ -4,7 +4,7 @@ Sweep: 2 and 4 planes at 64 bit; EV sets from one GOOD entry to 32, with SKIP an
 free, of equal rate, one slow, one without room, one down. Stimulus: long messages of one or several QPs,
 control requests, changes of EV sets while packets leave. Checks: share of planes and EVs, order in a
 rotation, SKIP cleared by costing one turn, priority and cap of control packets, discards of QPs that stopped,
-nothing left behind (idle). Timing: one decision in K / 2 cycles; control waits at most for its own plane;
+nothing left behind (idle). Timing: one decision in 5/8 of K cycles; control waits at most for its own plane;
 every wait is bounded.
 """
 
@@ -152,7 +152,7 @@ async def skip(dut) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def passed_over(dut) -> None:
-    """Planes without a GOOD EV, down or without room are passed over; the last one catches up."""
+    """Planes without a GOOD EV or down have no part in a round; one without room is waited for, but not long."""
     bench = await begin(dut)
     await bench.start_qp(0, evs=3)
     await set_evs(bench, 0, PLANES - 1, 0, 0b111)
@@ -170,13 +170,14 @@ async def passed_over(dut) -> None:
     bench.up |= 1
     dut.port_up.value = bench.up
     await bench.run(3)
-    # Two turns missed for lack of room are made up for.
+    # Rounds go on without a plane that never has room; when it has, it gets its turn in every round.
     bench.data.clear()
     bench.blocked_planes = 1
     await send(bench, 0, 2 * (PLANES - 1), 2)
     await bench.until(lambda: len(bench.completions) == 3, 5000, "completion")
     assert 0 not in share(bench.data)
     bench.blocked_planes = 0
+    bench.data.clear()
     await send(bench, 0, 2 + PLANES, 3)
     await bench.until(lambda: len(bench.completions) == 4, 5000, "completion")
     counts = share(bench.data)
@@ -273,7 +274,7 @@ async def control_cap(dut) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def decisions(dut) -> None:
-    """A decision at least every K / 2 cycles (reading a packet takes six at 64 bit)."""
+    """A decision at least every 5/8 of K cycles (reading a packet takes six at 64 bit)."""
     bench = await begin(dut)
     bench.fetch_latency = 1
     await bench.start_qp(0, evs=8)
@@ -283,7 +284,7 @@ async def decisions(dut) -> None:
     cycles = [packet["cycle"] for packet in bench.controls]
     interval = (cycles[-1] - cycles[4]) / (len(cycles) - 5)
     print(f"planes {PLANES}: {interval:.2f} cycles a decision")
-    assert interval <= CONFIG.packet_interval / 2
+    assert interval <= CONFIG.packet_interval * 5 / 8
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

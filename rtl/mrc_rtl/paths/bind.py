@@ -70,13 +70,13 @@ def _waiting_packet(config: NicConfig) -> data.StructLayout:
 class Bind(wiring.Component):
     """Decides for one waiting packet after the other, oldest first, how it leaves.
 
-    A decision takes four cycles: *select* a packet, *plane*, and two stages of *pick*; reading the packet,
-    word by word (six at 64 bit), overlaps with the next decision. Data wait in their slots; a packet that
-    cannot go now (no plane of its QP has room) lets those behind it try. Control packets wait in a short
-    queue for room on their own plane; they come first, but after three in a row data are tried, and data
-    leave a plane to the control packet waiting for it. A control packet whose port is down leaves on another
-    plane. The QP's state is looked at before the choice and again before the plan: data of a QP that no
-    longer sends become a plan that only frees the slot.
+    A decision takes four cycles: *select* a packet, *plane*, and two stages of *pick* (three at 64 and 128
+    bit); reading the packet, word by word (six at 64 bit), overlaps with the next decision. Data wait in
+    their slots; a packet that cannot go now (no plane of its QP has room) lets those behind it try. Control
+    packets wait in a short queue for room on their own plane; they come first, but after three in a row data
+    are tried, and data leave a plane to the control packet waiting for it. A control packet whose port is
+    down leaves on another plane. The QP's state is looked at before the choice and again before the plan:
+    data of a QP that no longer sends become a plan that only frees the slot.
 
     Parameters
     ----------
@@ -136,10 +136,12 @@ class Bind(wiring.Component):
         m = Module()
         config = self.config
         planes = config.planes
+        # Where a packet takes longer than four cycles anyway, the pick may take one more.
+        pick_registered = config.packet_interval > 4
         m.submodules.table = table = PathTable(config)
         m.submodules.values = values = EvValues(config)
         m.submodules.choice = choice = PlaneChoice(config)
-        m.submodules.pick = pick = EvPick()
+        m.submodules.pick = pick = EvPick(registered=pick_registered)
         wiring.connect(m, wiring.flipped(self.ev_set), table.table)
         wiring.connect(m, wiring.flipped(self.ev_value), values.table)
 
@@ -264,12 +266,16 @@ class Bind(wiring.Component):
         m.d.comb += [
             data_first.eq((in_row == _CONTROL_CAP) & data_waits),
             scan_end.eq(scan + 1 >= data_list.count),
-            choice.usable.eq(table.usable & self.port_up & ~Mux(in_row == _CONTROL_CAP, 0, wanted_planes)),
-            choice.room.eq(open_planes),
+            choice.usable.eq(table.usable & self.port_up),
+            choice.room.eq(open_planes & ~Mux(in_row == _CONTROL_CAP, 0, wanted_planes)),
+            choice.tick.eq(self.now[16:32]),
+            choice.patience.eq(self.settings.base_rtt >> 1),
             table.look_qp.eq(selected_qp),
             self.state_qp.eq(selected_qp),
             table.pick_qp.eq(qp),
             table.pick_plane.eq(picked_plane),
+            table.pick_control.eq(is_control),
+            table.seed.eq(self.settings.own_address[64:74]),
             picked_plane.eq(plane),
             selected_qp.eq(qp),
             pick.word.eq(table.word),
@@ -333,17 +339,21 @@ class Bind(wiring.Component):
                     m.d.sync += discard.eq(1)
                     m.next = "PICKED"
                 with m.Elif(~choice.valid):
+                    m.d.comb += choice.ask.eq(1)
                     next_packet()
                 with m.Elif(taken.bit_select(choice.plane, 1)):
                     # Whether that plane has room for another one shows when the packet before is on offer.
                     m.next = "PLANE"
                 with m.Else():
-                    m.d.comb += [choice.take.eq(1), picked_plane.eq(choice.plane)]
+                    m.d.comb += [choice.ask.eq(1), choice.take.eq(1), picked_plane.eq(choice.plane)]
                     m.d.sync += plane.eq(choice.plane)
             with m.State("PICK"):
                 m.d.comb += pick.restart.eq(restarted)
                 m.d.sync += block.eq(values.base_block)
-                m.next = "PICKED"
+                m.next = "PICKING" if pick_registered else "PICKED"
+            if pick_registered:
+                with m.State("PICKING"):
+                    m.next = "PICKED"
             with m.State("PICKED"):
                 with m.If(~discard & ~missing & ~pick.found):
                     # Nothing at or behind the place: once more from the start of a new rotation.
@@ -402,8 +412,8 @@ class Bind(wiring.Component):
             values.read.eq(left),
             values.block.eq(issue_block),
             values.index.eq(issue_index),
-            rows.read.eq(leave),
-            rows.read_row.eq(Mux(is_control, first_control + row[:row_bits], row)),
+            rows.read.eq(left),
+            rows.read_row.eq(Mux(issue_control, first_control + issue_row[:row_bits], issue_row)),
             gone.eq(~issue_control & (issue_discard | ~sending)),
             taken_all.eq((~self.plan.valid | self.plan.ready) & (~self.sent.valid | self.sent.ready)),
             issue_free.eq(~issue_busy & taken_all),

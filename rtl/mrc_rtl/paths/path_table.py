@@ -41,8 +41,11 @@ class PathTable(wiring.Component):
         EV_SET.
     look_qp, usable : qp_bits, planes
         Planes on which the QP has a GOOD or SKIP EV, one cycle after ``look_qp``.
-    pick_qp, pick_plane, word, place : qp_bits, plane bits, ev_word, rotation
-        Word and rotation, one cycle after the address.
+    pick_qp, pick_plane, pick_control, word, place : qp_bits, plane bits, 1, ev_word, rotation
+        Word and rotation, one cycle after the address. Control packets have a rotation of their own, so that
+        they do not disturb how evenly data use the EVs.
+    seed : 10
+        Where the rotations of this NIC begin, so that NICs with the same EVs do not take them in step.
     write, write_skip, new_skip, new_place
         With ``write``: the picked (QP, plane)'s rotation becomes ``new_place``, and with ``write_skip`` its
         skip bits ``new_skip``. The address is the one picked.
@@ -64,6 +67,8 @@ class PathTable(wiring.Component):
                 "usable": Out(config.planes),
                 "pick_qp": In(config.qp_bits),
                 "pick_plane": In(plane_bits(config)),
+                "pick_control": In(1),
+                "seed": In(10),
                 "word": Out(ev_word()),
                 "place": Out(rotation()),
                 "write": In(1),
@@ -81,7 +86,7 @@ class PathTable(wiring.Component):
         config = self.config
         rows = config.qps * config.planes
         m.submodules.words = words = Memory(shape=64, depth=rows, init=[])
-        m.submodules.places = places = Memory(shape=rotation(), depth=rows, init=[])
+        m.submodules.places = places = Memory(shape=rotation(), depth=2 * rows, init=[])
         m.submodules.planes = planes = Memory(shape=config.planes, depth=config.qps, init=[])
         m.submodules.sequence = sequence = ClearSequence(config.qps)
         word_read, word_write = words.read_port(), words.write_port()
@@ -105,13 +110,13 @@ class PathTable(wiring.Component):
             self.usable.eq(look_read.data),
             change_read.addr.eq(qp),
             word_read.addr.eq(Mux(command, row, address)),
-            place_read.addr.eq(address),
+            place_read.addr.eq(Cat(self.pick_control, address)),
             self.word.eq(word_read.data),
             self.place.eq(place_read.data),
             word_write.addr.eq(address),
             word_write.data.eq(Cat(self.word.good, self.new_skip)),
             word_write.en.eq(self.write & self.write_skip),
-            place_write.addr.eq(address),
+            place_write.addr.eq(Cat(self.pick_control, address)),
             place_write.data.eq(self.new_place),
             place_write.en.eq(self.write),
             plane_write.addr.eq(qp),
@@ -120,6 +125,7 @@ class PathTable(wiring.Component):
         one_hot = Signal(config.planes)
         m.d.comb += one_hot.eq(1 << plane)
         refused = Signal()
+        restarted = Signal()  # the rotation for data begins anew, that for control packets is next
         m.d.comb += table.error.eq(refused)
         with m.FSM() as states:
             with m.State("IDLE"):
@@ -155,15 +161,24 @@ class PathTable(wiring.Component):
                         word_write.addr.eq(row),
                         word_write.data.eq(data_in),
                         word_write.en.eq(1),
-                        place_write.addr.eq(row),
-                        place_write.data.place.eq(0),
-                        # Any value but zero keeps the shift register going; rows start at different keys.
-                        place_write.data.hash.eq(Cat(Const(1, 1), row ^ 0x155)),
-                        place_write.en.eq(1),
                         plane_write.data.eq(usable),
                         plane_write.en.eq(1),
                     ]
-                m.next = "DONE"
+                m.next = "RESTART"
+                with m.If(~write):
+                    m.next = "DONE"
+            with m.State("RESTART"):
+                m.d.comb += [
+                    self.hold.eq(1),
+                    place_write.addr.eq(Cat(restarted, row)),
+                    place_write.data.place.eq(0),
+                    # Any value but zero keeps the shift register going; rows start at different keys.
+                    place_write.data.hash.eq(Cat(Const(1, 1), (row ^ self.seed)[: _HASH_BITS - 1])),
+                    place_write.en.eq(1),
+                ]
+                m.d.sync += restarted.eq(~restarted)
+                with m.If(restarted):
+                    m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += table.done.eq(1)
                 m.next = "IDLE"

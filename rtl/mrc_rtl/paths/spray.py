@@ -13,12 +13,16 @@ from .path_table import ev_word, rotation
 
 __all__ = ["EvPick", "EvValues", "PlaneChoice"]
 
-#: A plane remembers at most this many turns that it missed for lack of room.
-_DEBT_LIMIT = 3
+#: Rounds in which a slow plane must have had its turn before it is waited for again.
+_PROBATION = 3
 
 
 class PlaneChoice(wiring.Component):
-    """Planes take turns; one without room is passed over and makes up for it when it has room again.
+    """Planes take turns in rounds: in a round each usable plane gets one packet, whichever has room first.
+
+    So no plane is ever two packets ahead of another. A plane that has no room for longer than ``patience``
+    while others wait for it is slow: rounds end without it until it has kept up with three of them. A plane
+    without an entropy value, or whose port is down, has no part in the round.
 
     Parameters
     ----------
@@ -30,12 +34,16 @@ class PlaneChoice(wiring.Component):
         Planes that are up and on which the QP has an entropy value.
     room : planes
         Planes that can take a frame.
+    ask : 1
+        A packet asks in this cycle.
     valid, plane
         The choice; it does not wait for ``take``.
     take : 1
-        The choice is used: turn and debts move on.
+        The choice is used: the round moves on.
+    tick, patience : 16
+        Time and the longest wait, in ticks of 128 ns.
 
-    Source: design.md 4 rule 5, profile.md 3 (imbalance).
+    Source: design.md 4 rule 5, profile.md 3 (imbalance of at most one packet).
     """
 
     def __init__(self, config: NicConfig) -> None:
@@ -44,9 +52,12 @@ class PlaneChoice(wiring.Component):
             {
                 "usable": In(config.planes),
                 "room": In(config.planes),
+                "ask": In(1),
                 "valid": Out(1),
                 "plane": Out(plane_bits(config)),
                 "take": In(1),
+                "tick": In(16),
+                "patience": In(16),
             }
         )
 
@@ -54,50 +65,64 @@ class PlaneChoice(wiring.Component):
         m = Module()
         planes = self.config.planes
         turn = Signal(range(planes))
-        debts = [Signal(range(_DEBT_LIMIT + 1), name=f"debt{plane}") for plane in range(planes)]
-        free = Signal(planes)
-        owed = Signal(planes)
-        wanted = Signal(planes)
-        passed = Signal(planes)
+        served = Signal(planes)
+        probation = [Signal(range(_PROBATION + 1), name=f"probation{plane}") for plane in range(planes)]
+        slow = Signal(planes)
+        due = Signal(planes)  # usable planes that still have a turn in this round
+        new_round = Signal()
+        candidates = Signal(planes)
+        blocked = Signal()
+        since = Signal(16)
+        expired = Signal()
         m.d.comb += [
-            free.eq(self.usable & self.room),
-            owed.eq(free & Cat(debt != 0 for debt in debts)),
-            wanted.eq(Mux(owed.any(), owed, free)),
-            self.valid.eq(free.any()),
+            slow.eq(Cat(count != 0 for count in probation)),
+            due.eq(self.usable & ~served),
+            blocked.eq(self.ask & ~(due & self.room).any() & (self.usable & self.room).any()),
+            # Nobody is left to wait for: all had their turn, or only slow planes have not.
+            new_round.eq(~(due & self.room).any() & (~(due & ~slow).any() | expired)),
+            candidates.eq(self.room & Mux(new_round, self.usable, due)),
+            self.valid.eq(candidates.any()),
         ]
+        waiting = Signal()
+        with m.If(self.ask):
+            m.d.sync += waiting.eq(blocked & ~new_round)
+            with m.If(~waiting):
+                m.d.sync += since.eq(self.tick)
+        m.d.comb += expired.eq(waiting & ((self.tick - since)[:16] > self.patience))
         with m.Switch(turn):
             for origin in range(planes):
                 with m.Case(origin):
-                    order = [(origin + distance) % planes for distance in range(planes)]
-                    for plane in reversed(order):
-                        with m.If(wanted[plane]):
+                    for distance in reversed(range(planes)):
+                        plane = (origin + distance) % planes
+                        with m.If(candidates[plane]):
                             m.d.comb += self.plane.eq(plane)
-                    for position, plane in enumerate(order):
-                        # Passed over: nobody before it, nor itself, can be the choice.
-                        before = Cat(wanted[other] for other in order[: position + 1])
-                        m.d.comb += passed[plane].eq(self.usable[plane] & ~self.room[plane] & ~before.any())
+        chosen = Signal(planes)
+        m.d.comb += chosen.eq(1 << self.plane)
         with m.If(self.take):
-            with m.If(owed.any()):
-                for plane, debt in enumerate(debts):
-                    with m.If(self.plane == plane):
-                        m.d.sync += debt.eq(debt - 1)
-            with m.Else():
-                m.d.sync += turn.eq(Mux(self.plane == planes - 1, 0, self.plane + 1))
-                for plane, debt in enumerate(debts):
-                    with m.If(passed[plane] & (debt != _DEBT_LIMIT)):
-                        m.d.sync += debt.eq(debt + 1)
+            m.d.sync += [
+                turn.eq(Mux(self.plane == planes - 1, 0, self.plane + 1)),
+                served.eq(Mux(new_round, chosen, served | chosen)),
+                waiting.eq(0),
+            ]
+            for plane, count in enumerate(probation):
+                with m.If(new_round & due[plane]):
+                    m.d.sync += count.eq(_PROBATION)
+                with m.Elif(chosen[plane] & ~new_round & slow[plane]):
+                    m.d.sync += count.eq(count - 1)
         return m
 
 
 class EvPick(wiring.Component):
-    """The pick inside a word of 32 entropy values, in two stages.
+    """The pick inside a word of 32 entropy values, in two stages, and a third that only registers the
+    outcome.
 
     In each rotation every GOOD EV comes once, in the order place 0 to 31, where EV i has the place i XOR key;
     with a new rotation comes a new key. A SKIP EV met is reported, and loses its skip bit.
 
     Parameters
     ----------
-    none
+    registered : bool
+        The outcome comes one cycle later, for clocks that are high for their technology.
 
     Members
     -------
@@ -115,7 +140,8 @@ class EvPick(wiring.Component):
     Source: design.md 4 rule 5; protocol.md 2.3 (permutation re-drawn at each wrap).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, registered: bool) -> None:
+        self.registered = registered
         super().__init__(
             {
                 "word": In(ev_word()),
@@ -172,12 +198,14 @@ class EvPick(wiring.Component):
             with m.If(inside[n]):
                 m.d.comb += place[:3].eq(n)
         more = Signal()
-        m.d.comb += [
-            more.eq((left & (left - 1)).any()),
+        index = Signal(5)
+        m.d.comb += [more.eq((left & (left - 1)).any()), index.eq(place ^ key_hash[:5])]
+        outcome = m.d.sync if self.registered else m.d.comb
+        outcome += [
             self.found.eq(left.any()),
-            self.index.eq(place ^ key_hash[:5]),
-            self.skip.eq(skips.bit_select(self.index, 1)),
-            self.new_skip.eq(skips & ~(1 << self.index)),
+            self.index.eq(index),
+            self.skip.eq(skips.bit_select(index, 1)),
+            self.new_skip.eq(skips & ~(1 << index)),
             self.new_place.place.eq(Mux(more, place + 1, 0)),
             self.new_place.hash.eq(Mux(more, key_hash, redraw(key_hash))),
         ]
