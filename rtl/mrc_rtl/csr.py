@@ -353,13 +353,14 @@ class CsrBlock(wiring.Component):
                     m.d.comb += [store_value.eq(1), settings_write.eq(1)]
                     m.d.sync += rows_left.eq(wide_words)
                     with m.If(wide_words != 0):
-                        m.d.sync += address.eq(address - 4)
+                        m.d.sync += address[2:4].eq(address[2:4] - 1)
                         m.next = "LOWER_WORDS"
             with m.State("LOWER_WORDS"):
+                # A wide register is aligned to its size, at most four words.
                 m.d.comb += store_shadow.eq(1)
                 m.d.sync += [
                     shadow[0].eq(shadow[1]), shadow[1].eq(shadow[2]),
-                    address.eq(address - 4), rows_left.eq(rows_left - 1),
+                    address[2:4].eq(address[2:4] - 1), rows_left.eq(rows_left - 1),
                 ]  # fmt: skip
                 with m.If(rows_left == 1):
                     m.next = "WRITTEN"

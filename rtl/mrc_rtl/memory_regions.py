@@ -149,7 +149,7 @@ class _Lookup(wiring.Component):
             low_end.eq(~below[:13] + request.length),
             for_length.eq(step != offset_step),
             # A bit below the sum is the carry in.
-            bus_now.eq((Cat(0, word(3)[: config.address_width]) - Cat(1, below[: config.address_width])) >> 1),
+            bus_now.eq((Cat(0, word(3)) - Cat(1, below))[1 : config.address_width + 1]),
         ]
         # With one word a row the memory itself selects.
         m.d.comb += added.eq(word(1) if row_words == 1 else Mux(for_length, word(2), word(1)))

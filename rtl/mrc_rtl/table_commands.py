@@ -96,10 +96,13 @@ class TableCommands(wiring.Component):
         done = Array([bus.done for bus in buses])[table]
         error = Array([bus.error for bus in buses])[table]
 
-        # Two tables share a group. A stage of the chain either picks one of its two by what comes in, or hands
-        # on what comes in: the low bit of the table up to the chosen group, its data from there on. So a bit
-        # of two tables costs one LUT4, where a multiplexer of all of them costs more.
+        # Two tables share a group. A stage of the chain either picks one of its two by what comes in, or
+        # hands on what comes in: the low bit of the table up to the chosen group, its data from there on. So
+        # a bit of two tables costs one LUT4, where a multiplexer of all of them costs more.
+        group = Signal(range((len(buses) + 1) // 2))
         chosen = Signal((len(buses) + 1) // 2)
+        m.d.comb += group.eq(table[1:])
+        m.d.sync += chosen.eq(1 << group)
         read_data: list[Value] = []
         for bit in range(64):
             chain: Value = table[0]
@@ -138,7 +141,6 @@ class TableCommands(wiring.Component):
                 with m.If(self.start):
                     m.d.sync += [
                         table.eq(self.table),
-                        chosen.eq(1 << self.table[1:]),
                         write.eq(self.write),
                         index.eq(self.index),
                         word.eq(0),
@@ -151,8 +153,10 @@ class TableCommands(wiring.Component):
                     with m.Elif(self.write):
                         m.next = "READ_LOW"
                     with m.Else():
-                        m.d.sync += valid.eq(1)
-                        m.next = "ASK"
+                        m.next = "CHOOSE"
+            with m.State("CHOOSE"):
+                m.d.sync += valid.eq(1)
+                m.next = "ASK"
             with m.State("READ_LOW"):
                 m.next = "READ_HIGH"
             with m.State("READ_HIGH"):

@@ -77,7 +77,7 @@ class Immediates(wiring.Component):
         table, bell, init = self.table, self.doorbell.payload, self.init.payload
         stash, advance = self.stash.payload, self.advance.payload
 
-        # Low bits of a PSN that tell what is reached: a message's PSN is inside the peer's window when it comes,
+        # Low bits of a PSN that tell what is reached: a message's PSN is in the peer's window when it comes,
         # and the cumulative PSN does not get further ahead of it than the window is long. A peer that leaves
         # out a message can make a later one wait, but none come early.
         near = min(_PSN, config.psn_ring_bits + 4)
