@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
@@ -15,7 +14,7 @@ __all__ = ["COMPLETION_ID_BITS", "WriteArbiter", "write_id_bits"]
 COMPLETION_ID_BITS = 1
 
 #: Bursts whose address is on its way and whose data are not complete.
-_ORDER_DEPTH = 16
+_ORDER_DEPTH = 4
 
 
 def write_id_bits(config: NicConfig) -> int:
@@ -59,16 +58,19 @@ class WriteArbiter(wiring.Component):
         m = Module()
         out, managers = self.write, (self.placement, self.completions)
 
-        m.submodules.order = order = SyncFIFO(width=1, depth=_ORDER_DEPTH)
+        # Managers of the bursts whose data are due, the oldest in bit 0; a one above them marks the end.
+        order = Signal(_ORDER_DEPTH + 1, init=1)
+        pushed = Signal(_ORDER_DEPTH + 2)
+        oldest_ends = Signal()
+        due = Signal()
         chosen = Signal()
         last_chosen = Signal(init=1)
         take = Signal()
         m.d.comb += [
             # The other one than last time comes first.
             chosen.eq(Mux(last_chosen, ~managers[0].awvalid, managers[1].awvalid)),
-            take.eq((managers[0].awvalid | managers[1].awvalid) & (~out.awvalid | out.awready) & order.w_rdy),
-            order.w_en.eq(take),
-            order.w_data.eq(chosen),
+            take.eq((managers[0].awvalid | managers[1].awvalid) & (~out.awvalid | out.awready) & ~order[-1]),
+            due.eq(order != 1),
             out.awsize.eq((self.config.data_bytes - 1).bit_length()),
             out.awburst.eq(0b01),
         ]
@@ -86,15 +88,23 @@ class WriteArbiter(wiring.Component):
                 ]
 
         for number, manager in enumerate(managers):
-            with m.If(order.r_rdy & (order.r_data == number)):
+            with m.If(due & (order[0] == number)):
                 m.d.comb += [
                     out.wvalid.eq(manager.wvalid),
                     out.wdata.eq(manager.wdata),
                     out.wstrb.eq(manager.wstrb),
                     out.wlast.eq(manager.wlast),
                     manager.wready.eq(out.wready),
-                    order.r_en.eq(manager.wvalid & out.wready & manager.wlast),
+                    oldest_ends.eq(manager.wvalid & out.wready & manager.wlast),
                 ]
+
+        # The mark moves up by one, and the manager takes its place.
+        m.d.comb += pushed.eq(order)
+        with m.If(take):
+            for place in range(_ORDER_DEPTH):
+                with m.If(~order[place + 1 :].any() & order[place]):
+                    m.d.comb += [pushed[place].eq(chosen), pushed[place + 1].eq(1)]
+        m.d.sync += order.eq(Mux(oldest_ends, pushed[1:], pushed))
 
         to_completions = out.bid[-1]
         for number, manager in enumerate(managers):
@@ -105,6 +115,6 @@ class WriteArbiter(wiring.Component):
             ]
         m.d.comb += [
             out.bready.eq(Mux(to_completions, self.completions.bready, self.placement.bready)),
-            self.idle.eq(~out.awvalid & ~order.r_rdy),
+            self.idle.eq(~out.awvalid & ~due),
         ]
         return m
