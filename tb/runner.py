@@ -32,6 +32,9 @@ CLOCK_PERIOD_PS = 16_000
 LIMIT_SECONDS = {"verilator": 240.0, "icarus": 3600.0}
 """Wall time of one simulation. Icarus takes twenty times as long for a large block."""
 
+LARGE_BYTES = 2_000_000
+"""Verilog of a design that is split into several C++ files."""
+
 _PARAMETERS = "MRC_BENCH_PARAMETERS"
 _LOG_LINES_SHOWN = 60
 _FAILURES_SHOWN = 5
@@ -115,6 +118,9 @@ def build(
             sources.append(control)
             arguments = ["-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert"]
             arguments += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
+            if len(verilog) > LARGE_BYTES:
+                # Several files are compiled at a time; one file of this size would take minutes.
+                arguments += ["--output-split", "12000", "--output-split-cfuncs", "3000"]
         log = folder / "build.log"
         try:
             simulator_runner(simulator).build(
