@@ -152,7 +152,7 @@ async def skip(dut) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def passed_over(dut) -> None:
-    """Planes without a GOOD EV or down have no part in a round; one without room is waited for, but not long."""
+    """Planes without a GOOD EV or down have no part in a round; one without room is waited for, not long."""
     bench = await begin(dut)
     await bench.start_qp(0, evs=3)
     await set_evs(bench, 0, PLANES - 1, 0, 0b111)

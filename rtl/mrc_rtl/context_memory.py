@@ -28,8 +28,8 @@ class ContextMemory(wiring.Component):
     read, read_index
         Pulse: start a read. Taken when ``ready``.
     read_done, read_data
-        ``read_done`` pulses ``ceil(bits / word_bits) + 1`` cycles after ``read``; ``read_data`` is stable from
-        then on until the next read begins.
+        ``read_done`` pulses ``ceil(bits / word_bits) + 1`` cycles after ``read``; ``read_data`` is stable
+        from then on until the next read begins.
     write, write_index, write_data
         Pulse: write a whole entry, taken when ``ready``; the data must stay until ``write_done``.
     write_done

@@ -112,7 +112,14 @@ def synthesise(design: Any, folder: Path, *, flatten: bool, name: str = "top") -
     )
     # Without wide multiplexer cells the engine takes half the LUTs and is no slower.
     mapping = f"synth_ecp5 -top {name} -nowidelut {'' if flatten else '-noflatten'} -json top.json"
-    script = f"read_rtlil top.il; scratchpad -copy abc9.script.flow2 abc9.script; {mapping}; tee -o stat.json stat -json"
+    script = "; ".join(
+        [
+            "read_rtlil top.il",
+            "scratchpad -copy abc9.script.flow2 abc9.script",
+            mapping,
+            "tee -o stat.json stat -json",
+        ]
+    )
     _run([*yosys_command(), "-q", "-p", script], folder / "yosys.log")
     return _sizes(json.loads((folder / "stat.json").read_text()), name)
 

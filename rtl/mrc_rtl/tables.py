@@ -171,10 +171,8 @@ class Table:
 
     def unpack(self, words: list[int]) -> dict[str, int]:
         """Fields of an entry given as words (missing words read as zero)."""
-        return {
-            field.name: (words[field.word] >> field.low) & ((1 << field.width) - 1) if field.word < len(words) else 0
-            for field in self.fields
-        }  # fmt: skip
+        padded = [*words, *[0] * (self.words - len(words))]
+        return {field.name: padded[field.word] >> field.low & (1 << field.width) - 1 for field in self.fields}
 
 
 def _f(name: str, word: int, low: int, width: int, text: str, read_only: bool = False) -> TableField:

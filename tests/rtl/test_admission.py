@@ -254,8 +254,8 @@ def test_an_accepted_packet_and_its_immediate(width: int, stamped: int) -> None:
 
     async def script(ctx: Any) -> None:
         packet = record(
-            Opcode.WRITE_LAST_IMM, va=BASE + 4096, rqmsn=0x0203, timestamped=stamped, marked=1, retransmission=1,
-            ack_request=1, buffer_start=9, length=100,
+            Opcode.WRITE_LAST_IMM, va=BASE + 4096, rqmsn=0x0203, timestamped=stamped, marked=1,
+            retransmission=1, ack_request=1, buffer_start=9, length=100,
         )  # fmt: skip
         assert await bench.outcome(ctx, packet, 1) == PortCounter.ACCEPTED
         place = bench.found["place"]

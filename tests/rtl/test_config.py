@@ -4,6 +4,7 @@ Sweep: every parameter of NicConfig outside its range. Checks: the message names
 """
 
 import pytest
+
 from mrc_rtl.config import ConfigurationError, NicConfig
 
 

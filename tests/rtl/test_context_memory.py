@@ -9,6 +9,7 @@ import random
 
 import pytest
 from amaranth.sim import Simulator
+
 from mrc_rtl.context_memory import ContextMemory
 
 

@@ -204,7 +204,7 @@ def check(found: dict[str, int], frame: bytes, stack: str, *, stamped: bool = Tr
 def test_good_frames(width: int, stack: str) -> None:
     bench = Bench(width, mtu=256, receive_buffer_bytes=1024)
     chooser = random.Random(width)
-    lengths = [*range(0, 20), 63, 64, 65, 127, 128, 129, 255, 256]
+    lengths = [*range(20), 63, 64, 65, 127, 128, 129, 255, 256]
     frames, payloads = [], []
     for number, length in enumerate(lengths):
         content = chooser.randbytes(length)

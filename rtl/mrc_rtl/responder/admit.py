@@ -34,7 +34,7 @@ def _admitted(config: NicConfig) -> data.StructLayout:
 
 
 class Admission(wiring.Component):
-    """Takes the planes' records in turn and decides about each of them, three packets at a time in three stages.
+    """Takes the planes' records in turn and decides about each, three packets at a time in three stages.
 
     *Check* reads the QP's static context: QP, state, peer, P_Key, opcode. Feedback goes to the requester, a
     write asks for its memory region. *Region* waits for the answer. *Decide* reads the QP's state again, its
