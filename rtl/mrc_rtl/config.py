@@ -82,7 +82,7 @@ class NicConfig:
     memory_regions: int = 16
     completion_queues: int = 4
     immediates: int = 32
-    receive_buffer_bytes: int = 8192
+    receive_buffer_bytes: int = 4096
     transmit_slots: int = 4
     placements: int = 8
     address_width: int = 32
