@@ -215,6 +215,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.pnr:
             flat = synthesise(PinWrapper(MrcNic(config)), folder, flatten=True)["top"]
             print(f"flat with pin wrapper: {flat.lut4} LUT4, {flat.ff} FF, {flat.block_ram} block RAM")
+            result["lut4_flat"] = _figure(
+                flat.lut4, "LUT4", "whole engine, mapped as one, with the pin wrapper"
+            )
             runs = []
             for seed in range(1, options.seeds + 1):
                 routed = place_and_route(folder / "top.json", folder, seed)
