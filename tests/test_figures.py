@@ -12,9 +12,12 @@ SYNTHESIS = {
     "fmax_mhz": {"value": 71.25, "unit": "MHz", "definition": "median over the seeds"},
     "fmax_mhz_all_seeds": [70.0, 71.25],
     "critical_paths": ["a to b", "c to d"],
-    "modules": {"top": {"lut4": 9, "ff": 8, "block_ram": 7}, "top.bind": {"lut4": 1234, "ff": 5, "block_ram": 1},
-                "top.bind.pick": {"lut4": 777, "ff": 1, "block_ram": 0}},
-}  # fmt: skip
+    "modules": {
+        "top": {"lut4": 9, "ff": 8, "block_ram": 7},
+        "top.bind": {"lut4": 1234, "ff": 5, "block_ram": 1},
+        "top.bind.pick": {"lut4": 777, "ff": 1, "block_ram": 0},
+    },
+}
 BENCH = {"codec_packets_per_second": {"value": 31000.5, "unit": "1/s", "definition": "decode and encode"}}
 
 

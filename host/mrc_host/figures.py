@@ -1,7 +1,7 @@
 """Writes ``docs/figures.md`` from what was measured: ``synth.json`` and ``bench.json``.
 
-``python -m mrc_host.figures`` after ``nox -s synth -- --pnr`` and ``nox -s bench``. Whatever a file does not hold
-is left out of the page, never filled in.
+``python -m mrc_host.figures`` after ``nox -s synth -- --pnr`` and ``nox -s bench``. Whatever a file does not
+hold is left out of the page, never filled in.
 """
 
 from __future__ import annotations
