@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -27,6 +27,9 @@ __all__ = ["RxTracker"]
 #: RETH 16, ICRC 4 and the nominal 40 of protocol.md 2.7; TSETH and ImmDt come on top when they are there.
 _NOMINAL_WORDS = (8 + 12 + 4 + 16 + 4 + 40) // 4
 
+#: The sum of bytes begins here, in units of 4 bytes, so that units of 256 are rounded up.
+_ROUND_UP = 256 // 4 - 1
+
 _PSN = 24
 _PSN_WORD = _PSN - WORD_INDEX_BITS
 
@@ -44,8 +47,30 @@ def _thermometer_count(mask: Value) -> Value:
     return Cat(reversed(bits))
 
 
+def _looked_up(select: Value, values: list[int], width: int) -> Value:
+    """Entry ``select`` of a list of constants, one small table a bit."""
+    return Cat(
+        Const(sum((value >> bit & 1) << n for n, value in enumerate(values)), len(values)).bit_select(
+            select, 1
+        )
+        for bit in range(width)
+    )
+
+
+def _leading(mask: Value) -> Value:
+    """The ones of a mask below its lowest zero, found by groups of four."""
+    runs, whole = [], Const(1, 1)
+    for first in range(0, len(mask), 4):
+        group = mask[first : first + 4]
+        runs += [whole & group[: n + 1].all() for n in range(4)]
+        whole = whole & group.all()
+    return Cat(runs)
+
+
 def _ones(mask: Value) -> Value:
-    """Number of ones, by a tree of adders."""
+    """Number of ones, from a table or by a tree of adders."""
+    if len(mask) <= 4:
+        return _looked_up(mask, [n.bit_count() for n in range(1 << len(mask))], len(mask).bit_length())
     terms = list(mask)
     while len(terms) > 1:
         pairs = [terms[n] + terms[n + 1] for n in range(0, len(terms) - 1, 2)]
@@ -163,7 +188,7 @@ class RxTracker(wiring.Component):
         walking = Signal()
         new_word = Signal(word_layout)
         run = Signal(WORD_BITS)  # ones up to the first PSN that is not placed
-        passed = Signal(WORD_BITS)
+        ends = Signal(WORD_BITS)  # last packets of messages among those that the step passes
         is_next = Signal()
         newer = Signal()
         becomes_lowest = Signal()
@@ -173,8 +198,14 @@ class RxTracker(wiring.Component):
         # One word as seen from a PSN in it: bits that are placed in that PSN's lap.
         position = Signal(WORD_INDEX_BITS)
         lap = Signal()
+        upto = Signal(WORD_BITS)
         below = Signal(WORD_BITS)
-        m.d.comb += below.eq(below_mask(position))
+        view = Signal(WORD_BITS)
+        m.d.comb += [
+            upto.eq(Cat(~walking, below_mask(position)[:-1] & (~walking).replicate(WORD_BITS - 1))),
+            below.eq(upto[1:]),
+            view.eq(word_read.data.placed ^ lap.replicate(WORD_BITS)),
+        ]
 
         # The SACK's view: a PSN that is compared with the highest one, and from which words are read.
         probe = Signal(_PSN)
@@ -187,27 +218,38 @@ class RxTracker(wiring.Component):
         second = Signal()
         turn = Signal(range(turns))
         reported = Signal()
-        m.d.comb += within.eq(~(where.data.highest - probe)[_PSN - 1])
+        # Both lie in the window, or at most a bitmap behind it, or a word below it.
+        near = ring_bits + 2
+        m.d.comb += within.eq(~(where.data.highest[:near] - probe[:near])[near - 1])
         index_bits = ring_bits - WORD_INDEX_BITS
         cursor = probe[WORD_INDEX_BITS:]
         expected_word = where.data.expected[WORD_INDEX_BITS:]
         same_place = Signal()
         same_word = Signal()
         shown = Signal(WORD_BITS)
-        view = word_read.data.placed ^ cursor[index_bits].replicate(WORD_BITS)
+        show = Signal(2)
         m.d.comb += [
             same_place.eq(cursor[:index_bits] == expected_word[:index_bits]),
             same_word.eq(same_place & (cursor[index_bits] == expected_word[index_bits])),
-            # The expected PSN's place one lap later: only the PSNs below it are in the window.
-            shown.eq(
-                Mux(
-                    outside,
-                    0,
-                    (view | (below & same_word.replicate(WORD_BITS)))
-                    & (below | ~(same_place & ~same_word).replicate(WORD_BITS)),
-                )
-            ),
+            show.eq(Mux(outside, 0, Mux(same_word, 2, Mux(same_place, 3, 1)))),
         ]
+        with m.Switch(show):
+            with m.Case(1):
+                m.d.comb += shown.eq(view)
+            with m.Case(2):
+                m.d.comb += shown.eq(view | below)
+            with m.Case(3):
+                # The expected PSN's place one lap later: only the PSNs below it are in the window.
+                m.d.comb += shown.eq(view & below)
+        # One adder moves the cursor: from the expected PSN's word by `stride`, or on by a word.
+        onwards = Signal()
+        stride = Signal(range(2 * turns))
+        moved = Signal(_PSN_WORD)
+        move_cursor = Signal()
+        to_lowest = Signal()
+        m.d.comb += moved.eq(Mux(onwards, cursor, expected_word) + stride)
+        with m.If(move_cursor):
+            m.d.sync += cursor.eq(Mux(to_lowest, seen.data.lowest[WORD_INDEX_BITS:], moved))
 
         report_free = Signal()
         advance_free = Signal()
@@ -221,19 +263,49 @@ class RxTracker(wiring.Component):
             m.d.sync += self.advance.valid.eq(0)
         emit = Signal()  # the packet's report is made in this cycle
         m.d.comb += self.duplicate.ready.eq(report_free & ~emit)
-        with m.If(self.duplicate.valid & self.duplicate.ready):
+        advanced = Signal()
+        drained = Signal()
+        with m.If(emit):
+            m.d.sync += self.report.valid.eq(1)
+            for name in sorted(set(placed.shape().members) & set(self.report.payload.shape().members)):
+                m.d.sync += self.report.payload[name].eq(placed[name])
+            m.d.sync += [
+                self.report.payload.duplicate.eq(0),
+                self.report.payload.below.eq(0),
+                self.report.payload.advanced.eq(advanced),
+                self.report.payload.drained.eq(drained),
+            ]
+        with m.Elif(self.duplicate.valid & self.duplicate.ready):
             m.d.sync += [self.report.valid.eq(1), self.report.payload.eq(self.duplicate.payload)]
 
-        # Messages are counted one cycle behind the rest.
+        # Messages are counted behind the rest, some bits of a word a cycle, as many as the rate asks for.
+        chunk = WORD_BITS if config.packet_interval <= 4 else 2 * WORD_BITS // config.packet_interval
+        uncounted = Signal(WORD_BITS)
+        chunks_left = Signal(range(WORD_BITS // chunk + 1))
         counted = Signal(6)
         counting = Signal()
+        count_ends = Signal()
         counting_qp = Signal(config.qp_bits)
-        m.d.sync += counting.eq(0)
         m.d.comb += [
             messages_write.addr.eq(Mux(counting, counting_qp, qp)),
             messages_write.data.eq(Mux(counting, messages.data + counted, 0)),
-            messages_write.en.eq(counting),
+            messages_write.en.eq(counting & (chunks_left == 0)),
         ]
+        with m.If(count_ends):
+            m.d.sync += [
+                counting.eq(1),
+                counting_qp.eq(qp),
+                chunks_left.eq(WORD_BITS // chunk),
+                counted.eq(0),
+                uncounted.eq(ends),
+            ]
+        with m.Elif(counting):
+            m.d.sync += [
+                counting.eq(chunks_left != 0),
+                chunks_left.eq(chunks_left - 1),
+                counted.eq(counted + _ones(uncounted[:chunk])),
+                uncounted.eq(uncounted >> chunk),
+            ]
 
         m.submodules.clear = clear = RingClear(config)
         m.d.comb += [
@@ -246,25 +318,33 @@ class RxTracker(wiring.Component):
 
         # Where a step over a word ends.
         whole = run[-1]
-        step_expected = Signal(_PSN)
-        step_count = Signal(WORD_INDEX_BITS + 1)
-        m.d.comb += [
-            step_expected.eq(
-                Cat(
-                    Mux(whole, 0, _thermometer_count(run)),
-                    Mux(whole, expected[WORD_INDEX_BITS:] + 1, expected[WORD_INDEX_BITS:]),
-                )
-            ),
-            step_count.eq(Cat(Mux(whole, 0, _thermometer_count(run)), whole) - expected[:WORD_INDEX_BITS]),
-        ]
+        run_length = Signal(WORD_INDEX_BITS)  # modulo 32
+        passes = Signal(signed(WORD_INDEX_BITS + 3))  # packets above the expected PSN that become fewer
         new_expected = Signal(_PSN)
         new_above = Signal(ring_bits + 1)
+        thermometer = _thermometer_count(run)
         m.d.comb += [
-            new_expected.eq(Mux(is_next, step_expected, expected)),
-            new_above.eq(above + ~walking - Mux(is_next, step_count, 0)),
+            run_length.eq(Mux(whole, 0, thermometer)),
+            # A packet that is placed now was not above: it only adds to those when it is not the next.
+            passes.eq(
+                Mux(
+                    is_next,
+                    (Cat(1, run_length, whole) + Cat(walking, ~expected[:WORD_INDEX_BITS], 1, 1))[1:7],
+                    -1,
+                )
+            ),
+            new_expected.eq(
+                Cat(
+                    Mux(is_next, run_length, expected[:WORD_INDEX_BITS]),
+                    (expected[WORD_INDEX_BITS:] + (is_next & whole))[:_PSN_WORD],
+                )
+            ),
+            new_above.eq(above - passes),
+            drained.eq(new_above == 0),
         ]
 
         clearing_state = Signal()
+        cumulative = Signal(_PSN)
         m.d.comb += [
             where_write.addr.eq(qp),
             seen_write.addr.eq(qp),
@@ -274,9 +354,9 @@ class RxTracker(wiring.Component):
         with m.If(clearing_state):
             m.d.comb += [
                 where_write.data.expected.eq(init.initial_psn),
-                where_write.data.highest.eq(init.initial_psn - 1),
+                where_write.data.highest.eq(cumulative),
                 where_write.data.above.eq(0),
-                seen_write.data.received.eq(0),
+                seen_write.data.received.eq(_ROUND_UP),
                 seen_write.data.lowest.eq(init.initial_psn),
                 walk_write.data.turn.eq(0),
                 walk_write.data.peer.eq(init.peer_qpn_low),
@@ -296,11 +376,10 @@ class RxTracker(wiring.Component):
 
         # Answers, straight from the memories, whose outputs stay.
         answer = self.snapshot_answer.payload
-        cumulative = Signal(_PSN)
         units = Signal(_PSN)
         m.d.comb += [
             cumulative.eq(where.data.expected - 1),
-            units.eq(seen.data.received[6:] + seen.data.received[:6].any()),
+            units.eq(seen.data.received[6:]),
             answer.cumulative_psn.eq(cumulative),
             answer.base.eq(Cat(Const(0, WORD_INDEX_BITS), base)),
             answer.bitmap.eq(bitmap),
@@ -347,7 +426,9 @@ class RxTracker(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += [busy.eq(0), contexts_enable.eq(1), word_psn.eq(placed.psn)]
                 m.d.sync += [qp.eq(chosen_qp), walking.eq(0), any_message.eq(0), told.eq(0)]
-                with m.If(self.init.valid):
+                with m.If(counting & (self.init.valid | self.snapshot.valid | self.state_request.valid)):
+                    pass
+                with m.Elif(self.init.valid):
                     m.d.comb += [chosen_qp.eq(init.qp), clear.start.eq(1)]
                     m.next = "CLEAR"
                 with m.Elif(self.snapshot.valid):
@@ -371,43 +452,47 @@ class RxTracker(wiring.Component):
             with m.State("MODIFY"):
                 bit = Signal(WORD_BITS)
                 placed_word = Signal(WORD_BITS)
-                filled = Signal(WORD_BITS)
+                last_word = Signal(WORD_BITS)
                 m.d.comb += [
-                    position.eq(Mux(walking, 0, placed.psn[:WORD_INDEX_BITS])),
+                    position.eq(placed.psn[:WORD_INDEX_BITS]),
                     lap.eq(Mux(walking, lap_parity(config, expected), lap_parity(config, placed.psn))),
-                    bit.eq(Mux(walking, 0, 1 << position)),
+                    bit.eq(upto & ~below),
                     placed_word.eq(Mux(lap, word_read.data.placed & ~bit, word_read.data.placed | bit)),
-                    filled.eq(placed_word ^ lap.replicate(WORD_BITS) | below),
+                    last_word.eq((word_read.data.last & ~bit) | Mux(placed.last, bit, 0)),
                 ]
-                leading = filled & ~(filled + 1)[:WORD_BITS]
+                leading = _leading(view | upto)
                 m.d.sync += [
                     new_word.placed.eq(placed_word),
-                    new_word.last.eq((word_read.data.last & ~bit) | Mux(placed.last, bit, 0)),
+                    new_word.last.eq(last_word),
                     run.eq(leading),
-                    passed.eq(leading & ~below),
+                    ends.eq(leading & ~below & last_word),
                 ]
                 with m.If(~walking):
                     m.d.sync += [
                         expected.eq(where.data.expected),
                         above.eq(where.data.above),
                         is_next.eq(placed.psn == where.data.expected),
-                        newer.eq(~(placed.psn - where.data.highest - 1)[_PSN - 1]),
+                        newer.eq((where.data.highest[:near] - placed.psn[:near])[near - 1]),
                         becomes_lowest.eq(
                             (where.data.highest - seen.data.lowest)[_PSN - 1]
                             | (placed.psn - seen.data.lowest)[_PSN - 1]
                         ),
                         nominal.eq(
-                            placed.length[2:] + placed.length[:2].any() + placed.timestamped
-                            + placed.immediate + _NOMINAL_WORDS
+                            placed.length[2:] + _looked_up(
+                                Cat(placed.length[:2].any(), placed.timestamped, placed.immediate),
+                                [_NOMINAL_WORDS + n.bit_count() for n in range(8)],
+                                6,
+                            )
                         ),
                     ]  # fmt: skip
                 m.next = "COMMIT"
             with m.State("COMMIT"):
                 more = is_next & whole
-                messages_passed = Signal(WORD_BITS)
+                message_passed = Signal()
                 m.d.comb += [
-                    messages_passed.eq(Mux(is_next, new_word.last & passed, 0)),
-                    commit.eq((report_free | more) & (advance_free | ~is_next)),
+                    message_passed.eq(is_next & ends.any()),
+                    commit.eq((report_free | more) & ((advance_free & ~counting) | ~is_next)),
+                    count_ends.eq(commit & message_passed),
                 ]
                 with m.If(commit):
                     m.d.comb += [
@@ -419,31 +504,26 @@ class RxTracker(wiring.Component):
                     m.d.sync += [
                         expected.eq(new_expected),
                         above.eq(new_above),
-                        any_message.eq(any_message | messages_passed.any()),
-                        counting.eq(messages_passed.any()),
-                        counting_qp.eq(qp),
-                        counted.eq(_ones(messages_passed)),
+                        any_message.eq(any_message | message_passed),
                     ]
                     with m.If(is_next):
                         m.d.sync += [
                             self.advance.valid.eq(1),
                             self.advance.payload.qp.eq(qp),
-                            self.advance.payload.cumulative_psn.eq(new_expected - 1),
                         ]
+                        # A further word that begins with a PSN that is not placed changes nothing.
+                        with m.If(run[0]):
+                            m.d.sync += self.advance.payload.cumulative_psn.eq(
+                                Cat((thermometer - ~whole)[:WORD_INDEX_BITS], expected[WORD_INDEX_BITS:])
+                            )
                     with m.If(more):
                         m.d.sync += walking.eq(1)
                         m.next = "NEXT_WORD"
                     with m.Else():
-                        m.d.comb += [emit.eq(1), self.placed.ready.eq(1)]
-                        m.d.sync += self.report.valid.eq(1)
-                        fields = set(placed.shape().members) & set(self.report.payload.shape().members)
-                        for name in sorted(fields):
-                            m.d.sync += self.report.payload[name].eq(placed[name])
-                        m.d.sync += [
-                            self.report.payload.duplicate.eq(0),
-                            self.report.payload.below.eq(0),
-                            self.report.payload.advanced.eq(any_message | messages_passed.any()),
-                            self.report.payload.drained.eq(new_above == 0),
+                        m.d.comb += [
+                            emit.eq(1),
+                            advanced.eq(any_message | message_passed),
+                            self.placed.ready.eq(1),
                         ]
                         m.next = "IDLE"
             with m.State("FAILED"):
@@ -461,19 +541,23 @@ class RxTracker(wiring.Component):
             with m.State("SNAPSHOT_LOWEST"):
                 m.d.comb += reread.eq(1)
                 passed_by = (seen.data.lowest - where.data.expected)[_PSN - 1]
-                m.d.sync += probe.eq(Mux(passed_by, where.data.expected, seen.data.lowest))
+                m.d.sync += [
+                    probe[:WORD_INDEX_BITS].eq(
+                        Mux(passed_by, where.data.expected, seen.data.lowest)[:WORD_INDEX_BITS]
+                    )
+                ]
+                m.d.comb += [move_cursor.eq(1), to_lowest.eq(~passed_by)]
                 m.next = "SNAPSHOT_BASE"
             with m.State("SNAPSHOT_BASE"):
                 m.d.sync += unreported.eq(within)
                 with m.If(within):
                     m.next = "SNAPSHOT_READ"
                 with m.Else():
-                    m.d.sync += cursor.eq(expected_word + (walk.data.turn << 1))
+                    m.d.comb += [move_cursor.eq(1), stride.eq(walk.data.turn << 1)]
                     m.next = "SNAPSHOT_WALK"
             with m.State("SNAPSHOT_WALK"):
                 m.d.sync += turn.eq(Mux(within, walk.data.turn + 1, 1))
-                with m.If(~within):
-                    m.d.sync += cursor.eq(expected_word)
+                m.d.comb += move_cursor.eq(~within)
                 m.next = "SNAPSHOT_READ"
             with m.State("SNAPSHOT_READ"):
                 m.d.comb += [chosen_qp.eq(qp), word_psn.eq(probe), word_read.en.eq(1)]
@@ -483,13 +567,17 @@ class RxTracker(wiring.Component):
                 m.d.comb += [
                     position.eq(where.data.expected[:WORD_INDEX_BITS]),
                     chosen_qp.eq(qp),
-                    word_psn.eq(Cat(Const(0, WORD_INDEX_BITS), (cursor + 1)[:_PSN_WORD])),
+                    lap.eq(cursor[index_bits]),
+                    onwards.eq(1),
+                    stride.eq(1),
+                    move_cursor.eq(1),
+                    word_psn.eq(Cat(Const(0, WORD_INDEX_BITS), moved)),
                     word_read.en.eq(~second),
                 ]
                 m.d.sync += [
                     second.eq(1),
                     bitmap.eq(Cat(bitmap[WORD_BITS:], shown)),
-                    probe.eq(Cat(Const(0, WORD_INDEX_BITS), cursor + 1)),
+                    probe[:WORD_INDEX_BITS].eq(0),
                     outside.eq(outside | (same_place & ~same_word)),
                     nothing.eq(nothing & ~(shown & ~(below & same_word.replicate(WORD_BITS))).any()),
                 ]
@@ -518,16 +606,23 @@ class RxTracker(wiring.Component):
             with m.State("CLEAR"):
                 m.d.comb += word_write.en.eq(clear.write)
                 with m.If(clear.done):
-                    m.d.comb += [
-                        clearing_state.eq(1),
-                        where_write.en.eq(1),
-                        seen_write.en.eq(1),
-                        walk_write.en.eq(1),
-                        expected_write.en.eq(1),
-                        messages_write.en.eq(1),
-                        self.init.ready.eq(1),
-                    ]
-                    m.next = "IDLE"
+                    m.d.comb += [clearing_state.eq(1), where_write.en.eq(1)]
+                    m.next = "CLEARED"
+            with m.State("CLEARED"):
+                m.d.comb += [chosen_qp.eq(qp), contexts_enable.eq(1)]
+                m.next = "START"
+            with m.State("START"):
+                # The highest PSN is the one before the first: the expected one that was read less one.
+                m.d.comb += [
+                    clearing_state.eq(1),
+                    where_write.en.eq(1),
+                    seen_write.en.eq(1),
+                    walk_write.en.eq(1),
+                    expected_write.en.eq(1),
+                    messages_write.en.eq(1),
+                    self.init.ready.eq(1),
+                ]
+                m.next = "IDLE"
 
         waiting = self.init.valid | self.snapshot.valid | self.state_request.valid | self.placed.valid
         m.d.comb += self.idle.eq(
