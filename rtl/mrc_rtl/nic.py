@@ -200,7 +200,11 @@ class _Wiring:
         ]
         self._connect(requester.region, self.regions.requests[1])
         self._connect(self.regions.answers[1], requester.region_answer)
-        self._connect(requester.fetch, fetch.fetch)
+        fetches = requester.fetch
+        if self.config.packet_interval <= 8:
+            # The next packet's region is looked up while this one is handed to bind, word by word.
+            fetches = self._merge("fetch_register", fetches.payload.shape(), (fetches,))
+        self._connect(fetches, fetch.fetch)
         self._connect(fetch.axi, wiring.flipped(nic.memory_read))
         self._connect(fetch.packet, bind.packet)
         self._connect(fetch.ready, bind.ready)
