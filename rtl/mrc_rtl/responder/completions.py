@@ -110,6 +110,18 @@ class Completions(wiring.Component):
             ring_write.en.eq(apply),
         ]
 
+        # What a table read answers; looked at while ``done`` is set only.
+        ring = ring_read.data
+        with m.If(table_word == 0):
+            m.d.comb += table.read_data.eq(Cat(Const(0, entry_bits), ring.base))
+        with m.Elif(table_word == 1):
+            m.d.comb += [
+                table.read_data[log2_field.low : log2_field.low + log2_field.width].eq(ring.log2),
+                table.read_data[enabled_field.low].eq(enabled.bit_select(table_queue, 1)),
+            ]
+        with m.Elif(table_word == 2):
+            m.d.comb += table.read_data.eq(producer_read.data)
+
         # The host's consumer, and its start at 0; never in the cycle in which it is read.
         reading = Signal()
         m.d.comb += [
@@ -272,21 +284,9 @@ class Completions(wiring.Component):
                     m.d.sync += enabled.bit_select(table_queue, 1).eq(enable)
                 m.next = "IDLE"
             with m.State("TABLE_READ"):
-                ring = ring_read.data
                 m.d.comb += [table.done.eq(1), table.error.eq(~known)]
-                with m.Switch(table_word):
-                    with m.Case(0):
-                        m.d.comb += table.read_data.eq(Cat(Const(0, entry_bits), ring.base))
-                    with m.Case(1):
-                        m.d.comb += [
-                            table.read_data[log2_field.low : log2_field.low + log2_field.width].eq(ring.log2),
-                            table.read_data[enabled_field.low].eq(enabled.bit_select(table_queue, 1)),
-                        ]
-                    with m.Case(2):
-                        m.d.comb += table.read_data.eq(producer_read.data)
                 m.next = "IDLE"
             with m.State("CHECK"):
-                ring = ring_read.data
                 used = Signal(24)
                 mask = Signal(24)
                 m.d.comb += [
@@ -297,7 +297,8 @@ class Completions(wiring.Component):
                     producer.eq(producer_read.data),
                     offset.eq(producer_read.data & mask),
                     full.eq((used & ~mask).any() | ~enabled.bit_select(record.queue, 1)),
-                    phase.eq(~producer_read.data.bit_select(ring.log2, 1)),
+                    # The bit above the mask.
+                    phase.eq(~(producer_read.data & ~mask & (Cat(1, mask)[:24])).any()),
                     address.eq(ring.base),
                 ]
                 m.next = "ADDRESS"

@@ -164,6 +164,8 @@ class Immediates(wiring.Component):
             nack.code.eq(wire.AethSyndrome.NAK_INVALID_REQUEST),
             error_out.qp.eq(qp),
             error_out.reason.eq(QpErrorReason.INVALID_REQUEST),
+            # Looked at while ``done`` is set only.
+            table.read_data.eq(content_read.data),
         ]
 
         host_waits = table.valid | self.doorbell.valid
@@ -214,11 +216,7 @@ class Immediates(wiring.Component):
                         m.d.comb += chosen_qp.eq(advance.qp)
                         m.next = "ADVANCE"
             with m.State("TABLE"):
-                m.d.comb += [
-                    table.done.eq(1),
-                    table.error.eq(bad_index),
-                    table.read_data.eq(content_read.data),
-                ]
+                m.d.comb += [table.done.eq(1), table.error.eq(bad_index)]
                 m.next = "IDLE"
             with m.State("RING"):
                 level = Signal(slot_bits + 1)
