@@ -1,6 +1,6 @@
 """Spraying: the next plane, the next entropy value on it, and the table of values."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -73,6 +73,7 @@ class PlaneChoice(wiring.Component):
         candidates = Signal(planes)
         blocked = Signal()
         since = Signal(16)
+        late = Signal()
         expired = Signal()
         m.d.comb += [
             slow.eq(Cat(count != 0 for count in probation)),
@@ -88,7 +89,10 @@ class PlaneChoice(wiring.Component):
             m.d.sync += waiting.eq(blocked & ~new_round)
             with m.If(~waiting):
                 m.d.sync += since.eq(self.tick)
-        m.d.comb += expired.eq(waiting & ((self.tick - since)[:16] > self.patience))
+        # Registered, as the comparison is long: a wait ends one cycle later. What a wait that is over left
+        # behind does not count, as ``waiting`` is 0 for a cycle between two waits.
+        m.d.sync += late.eq(waiting & ((self.tick - since)[:16] > self.patience))
+        m.d.comb += expired.eq(waiting & late)
         with m.Switch(turn):
             for origin in range(planes):
                 with m.Case(origin):
@@ -167,42 +171,59 @@ class EvPick(wiring.Component):
 
         hash_ = Signal(11)
         m.d.comb += hash_.eq(Mux(self.restart, redraw(self.place.hash), self.place.hash))
-        ordered = self.word.good
-        for bit in range(5):
-            step = 1 << bit
-            swapped = Signal(32, name=f"swapped{bit}")
-            m.d.comb += swapped.eq(Cat(Mux(hash_[bit], ordered[n ^ step], ordered[n]) for n in range(32)))
-            ordered = swapped
-        ahead = Signal(32)
-        m.d.comb += ahead.eq(Mux(self.restart, 0xFFFF_FFFF, (0xFFFF_FFFF << self.place.place) & 0xFFFF_FFFF))
-
+        # EV i is at or behind the place: by its group of eight, then by its number inside. The word itself is
+        # not permuted, only the order in which the pick looks at it.
+        key = hash_[:5]
+        behind = Signal(4)
+        same = Signal(4)
+        inside_ahead = Signal(8)
+        at = self.place.place
+        m.d.comb += [
+            behind.eq(Cat(self.restart | ((Const(g, 2) ^ key[3:]) > at[3:]) for g in range(4))),
+            same.eq(Cat((Const(g, 2) ^ key[3:]) == at[3:] for g in range(4))),
+            inside_ahead.eq(Cat((Const(n, 3) ^ key[:3]) >= at[:3] for n in range(8))),
+        ]
         left = Signal(32)
         key_hash = Signal(11)
         skips = Signal(32)
-        m.d.sync += [left.eq(ordered & ahead), key_hash.eq(hash_), skips.eq(self.word.skip)]
+        m.d.sync += [
+            left.eq(
+                Cat(
+                    self.word.good[i] & (behind[i // 8] | (same[i // 8] & inside_ahead[i % 8]))
+                    for i in range(32)
+                )
+            ),
+            key_hash.eq(hash_),
+            skips.eq(self.word.skip),
+        ]
 
-        # Lowest bit: first the group of eight, then the bit in it.
-        place = Signal(5)
+        # First in the order of places: first the group of eight, then the bit in it.
+        def first(bits: Value, key: Value) -> Value:
+            """Number of the set bit that comes first when bit i has the place i XOR ``key``."""
+            if len(key) == 0:
+                return Const(0, 0)
+            half = len(bits) // 2
+            upper = Signal(name=f"upper{half}")
+            m.d.comb += upper.eq(Mux(key[-1], bits[half:].any(), ~bits[:half].any()))
+            part = Signal(half, name=f"part{half}")
+            m.d.comb += part.eq(Mux(upper, bits[half:], bits[:half]))
+            return Cat(first(part, key[:-1]), upper)
+
         groups = Signal(4)
-        group = Signal(2)
         inside = Signal(8)
+        index = Signal(5)
+        more = Signal()
         m.d.comb += [
             groups.eq(Cat(left.word_select(n, 8).any() for n in range(4))),
-            inside.eq(left.word_select(group, 8)),
-            place[3:].eq(group),
+            index[3:].eq(first(groups, key_hash[3:5])),
+            inside.eq(left.word_select(index[3:], 8)),
+            index[:3].eq(first(inside, key_hash[:3])),
+            more.eq((groups & (groups - 1)).any() | (inside & (inside - 1)).any()),
         ]
-        for n in reversed(range(4)):
-            with m.If(groups[n]):
-                m.d.comb += group.eq(n)
-        for n in reversed(range(8)):
-            with m.If(inside[n]):
-                m.d.comb += place[:3].eq(n)
-        more = Signal()
-        index = Signal(5)
-        m.d.comb += [more.eq((left & (left - 1)).any()), index.eq(place ^ key_hash[:5])]
+        place = index ^ key_hash[:5]
         outcome = m.d.sync if self.registered else m.d.comb
         outcome += [
-            self.found.eq(left.any()),
+            self.found.eq(groups.any()),
             self.index.eq(index),
             self.skip.eq(skips.bit_select(index, 1)),
             self.new_skip.eq(skips & ~(1 << index)),
