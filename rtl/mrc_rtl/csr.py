@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -24,6 +24,9 @@ ADDRESS_BITS = 16
 #: Events kept for the host.
 EVENT_QUEUE_DEPTH = 16
 
+#: Marks a lower word of a wide register, in place of the number of words below; no register has three words.
+_COLLECTS = 2
+
 _OKAY = 0b00
 _SLVERR = 0b10
 
@@ -32,8 +35,9 @@ class CsrBlock(wiring.Component):
     """AXI4-Lite subordinate: static settings, table commands, doorbells, events.
 
     What can be read back without looking at the engine stands in one memory of 32-bit rows: constants and
-    reset values are written by a sequence after reset, settings by the host, the data buffer by both sides.
-    So reading costs a memory, not a multiplexer over every register. A register of several words collects
+    reset values are copied into it after reset, settings are written by the host, the data buffer by both
+    sides. So reading costs a memory, not a multiplexer over every register. What a row may do, its mask and
+    its value after reset stand in a memory that is never written. A register of several words collects
     its lower words in a shift register; the write of its highest word applies it and then fills in the rows.
 
     One access runs at a time. A write waits until the running command is done and its own doorbell is taken.
@@ -129,6 +133,27 @@ class CsrBlock(wiring.Component):
                         rows[register.address(index, word) // 4] = register.reset >> 32 * word & 0xFFFFFFFF
         return rows
 
+    def _facts(self, row_count: int) -> list[int]:
+        """Contents of the fixed memory: reset values of the rows, then what each row may do.
+
+        The latter is the mask of a write, readable, writable, and how a register of several words is written:
+        1 to 3 words below the one that applies it, or :data:`_COLLECTS` for a lower word.
+        """
+        initial = self._initial_rows()
+        facts = [0] * row_count
+        for register in register_map():
+            setting = register.kind is RegisterKind.SETTING
+            for index in range(self._elements(register)):
+                for word in range(register.words):
+                    mask = register.mask >> 32 * word & 0xFFFFFFFF if setting else 0xFFFFFFFF
+                    wide = 0
+                    if setting:
+                        wide = register.words - 1 if word == register.words - 1 else _COLLECTS
+                    facts[register.address(index, word) // 4] = (
+                        mask | register.readable << 32 | register.writable << 33 | wide << 34
+                    )
+        return [initial.get(row, 0) for row in range(row_count)] + facts
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
@@ -147,6 +172,10 @@ class CsrBlock(wiring.Component):
         row_bits = (row_count - 1).bit_length()
         m.submodules.rows = rows = Memory(shape=32, depth=row_count, init=[])
         row_read, row_write = rows.read_port(), rows.write_port()
+        fact_shape = data.StructLayout({"mask": 32, "readable": 1, "writable": 1, "wide": 2})
+        m.submodules.facts = facts = Memory(shape=36, depth=2 * row_count, init=self._facts(row_count))
+        fact_read = facts.read_port()
+        fact = data.View(fact_shape, fact_read.data)
         m.submodules.commands = commands = TableCommands()
         for table in TableId:
             wiring.connect(
@@ -156,7 +185,7 @@ class CsrBlock(wiring.Component):
         # The access in progress.
         address = Signal(ADDRESS_BITS)
         row = Signal(row_bits)
-        value = Signal(32)
+        value = Signal(32, init=0xFFFFFFFF)  # all ones while the reset values are copied
         all_strobes = Signal()
         m.d.comb += row.eq(address[2:])
         aligned = ~(address[:2].any() | address[2 + row_bits :].any())
@@ -166,32 +195,21 @@ class CsrBlock(wiring.Component):
 
         data_first = row_of("data")
 
-        # What the row is.
-        readable = Signal()
-        writable = Signal()
-        collects = Signal()  # a lower word of a wide register
-        wide_words = Signal(2)  # words below the one that is written
-        mask = Signal(32)
+        # What the row is, one cycle after its number; the value after reset while the rows are filled.
+        filling = Signal()
         settings_write = Signal()  # apply the value to the setting at this row
         shadow = [Signal(32, name=f"shadow{n}") for n in range(3)]
-        m.d.comb += mask.eq(0xFFFFFFFF)
-        with m.Switch(row):
-            for register in described:
-                for index in range(self._elements(register)):
-                    for word in range(register.words):
-                        with m.Case(register.address(index, word) // 4):
-                            m.d.comb += [readable.eq(register.readable), writable.eq(register.writable)]
-                            if register.kind is not RegisterKind.SETTING:
-                                continue
-                            m.d.comb += mask.eq(register.mask >> 32 * word & 0xFFFFFFFF)
-                            if word < register.words - 1:
-                                m.d.comb += collects.eq(1)
-                                continue
-                            m.d.comb += wide_words.eq(register.words - 1)
-                            whole = Cat(*reversed(shadow[: register.words - 1]), value)
-                            with m.If(settings_write):
-                                for target, field in self._setting_fields(register, index):
-                                    m.d.sync += target.eq(whole[field.low : field.low + field.width])
+        m.d.comb += fact_read.addr.eq(Cat(row, ~filling))
+        with m.If(settings_write):
+            with m.Switch(row):
+                for register in described:
+                    if register.kind is not RegisterKind.SETTING:
+                        continue
+                    whole = Cat(*reversed(shadow[: register.words - 1]), value)
+                    for index in range(self._elements(register)):
+                        with m.Case(register.address(index, register.words - 1) // 4):
+                            for target, field in self._setting_fields(register, index):
+                                m.d.sync += target.eq(whole[field.low : field.low + field.width])
         m.d.comb += self.settings.port_up.eq(self._administration & self.link_up)
 
         # Commands, doorbells.
@@ -285,19 +303,9 @@ class CsrBlock(wiring.Component):
                         m.d.comb += state[field.low : field.low + field.width].eq(source)
 
         # Who drives the memory: the sequence after reset, a running command, or the access.
-        initial = Signal(32)
-        fill = Signal(row_bits)
-        with m.Switch(fill):
-            for place, content in self._initial_rows().items():
-                if content:
-                    with m.Case(place):
-                        m.d.comb += initial.eq(content)
-        filling = Signal()
         store_value = Signal()
         store_shadow = Signal()
-        with m.If(filling):
-            m.d.comb += [row_write.addr.eq(fill), row_write.data.eq(initial), row_write.en.eq(1)]
-        with m.Elif(commands.busy):
+        with m.If(commands.busy):
             m.d.comb += [
                 row_write.addr.eq(data_first | commands.row),
                 row_write.data.eq(commands.store_data),
@@ -306,7 +314,7 @@ class CsrBlock(wiring.Component):
         with m.Else():
             m.d.comb += [
                 row_write.addr.eq(row),
-                row_write.data.eq(Mux(store_shadow, shadow[0], value & mask)),
+                row_write.data.eq(Mux(store_shadow, shadow[0], value & fact.mask)),
                 row_write.en.eq(store_value | store_shadow),
             ]
         m.d.comb += row_read.addr.eq(Mux(commands.busy, data_first | commands.row, row))
@@ -319,8 +327,13 @@ class CsrBlock(wiring.Component):
         with m.FSM() as machine:
             with m.State("FILL"):
                 m.d.comb += filling.eq(1)
-                m.d.sync += fill.eq(fill + 1)
-                with m.If(fill == row_count - 1):
+                m.next = "FILL_ROW"
+            with m.State("FILL_ROW"):
+                # The value is all ones, so its masked bits are the row's value after reset.
+                m.d.comb += store_value.eq(1)
+                m.d.sync += address[2 : 2 + row_bits].eq(row + 1)
+                m.next = "FILL"
+                with m.If(row.all()):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 with m.If(take_write):
@@ -331,28 +344,32 @@ class CsrBlock(wiring.Component):
                         all_strobes.eq(bus.wstrb.all()),
                         was_write.eq(1),
                     ]
-                    m.next = "WRITE"
+                    m.next = "LOOK"
                 with m.Elif(bus.arvalid):
                     m.d.comb += bus.arready.eq(1)
                     m.d.sync += [address.eq(bus.araddr), was_write.eq(0)]
-                    m.next = "READ"
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "READ"
+                with m.If(was_write):
+                    m.next = "WRITE"
             with m.State("WRITE"):
                 m.d.sync += response.eq(_OKAY)
                 m.next = "WRITTEN"
-                with m.If(~(writable & aligned & all_strobes) | ring_error):
+                with m.If(~(fact.writable & aligned & all_strobes) | ring_error):
                     m.d.sync += response.eq(_SLVERR)
                 with m.Elif(is_bell):
                     m.next = "RING"
                 with m.Elif(row == row_of("command")):
                     m.d.comb += commands.start.eq(1)
-                with m.Elif(collects):
+                with m.Elif(fact.wide == _COLLECTS):
                     m.d.sync += [
-                        shadow[0].eq(value & mask), shadow[1].eq(shadow[0]), shadow[2].eq(shadow[1])
+                        shadow[0].eq(value & fact.mask), shadow[1].eq(shadow[0]), shadow[2].eq(shadow[1])
                     ]  # fmt: skip
                 with m.Else():
                     m.d.comb += [store_value.eq(1), settings_write.eq(1)]
-                    m.d.sync += rows_left.eq(wide_words)
-                    with m.If(wide_words != 0):
+                    m.d.sync += rows_left.eq(fact.wide)
+                    with m.If(fact.wide != 0):
                         m.d.sync += address[2:4].eq(address[2:4] - 1)
                         m.next = "LOWER_WORDS"
             with m.State("LOWER_WORDS"):
@@ -377,7 +394,7 @@ class CsrBlock(wiring.Component):
                     m.next = "IDLE"
             with m.State("READ"):
                 # The memory belongs to a running command; state can be read at any time.
-                with m.If(~(readable & aligned)):
+                with m.If(~(fact.readable & aligned)):
                     m.d.sync += [response.eq(_SLVERR), bus.rdata.eq(0)]
                     m.next = "ANSWER"
                 with m.Elif(is_state):
