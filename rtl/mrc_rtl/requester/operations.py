@@ -123,7 +123,9 @@ def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
             with m.Case(syndrome):
                 m.d.comb += [status.eq(value), known.eq(1)]
     # The tracker knows the request of the last ring of PSNs; what is older belongs to the oldest request.
-    remembered = (s.behind - 1)[s.config.psn_ring_bits : 24] == 0
+    ring = s.config.psn_ring_bits
+    lap, place = s.behind[ring:], s.behind[:ring]
+    remembered = Mux(place.any(), lap == 0, lap == 1)
     with m.If(known & (s.in_window | s.relative[23]) & ~s.ack_relative[23]):
         s.fail(status, QpErrorReason.REMOTE_NAK, Mux(remembered, s.slot, s.completed_slot))
     with m.Else():
@@ -142,11 +144,10 @@ def _timeout(s: "Sequencer") -> None:
             (settings.exponential_count != _NO_LIMIT)
             & (progress.attempt >= settings.linear_count + settings.exponential_count)
         ),
-        # Everything sent is SACKed, and the oldest request is still being sent: nothing is late.
+        # Everything sent is SACKed (the PSN looked at is the oldest without one), and the oldest request
+        # is still being sent: nothing is late.
         unsent.eq(
-            (s.outstanding == 0)
-            & progress.message_open
-            & ((s.completed_count + 1)[: len(queue.open)] == queue.open)
+            s.at_end & progress.message_open & ((s.completed_count + 1)[: len(queue.open)] == queue.open)
         ),
     ]
     m.d.sync += s.restart_timer.eq(1)
@@ -157,7 +158,7 @@ def _timeout(s: "Sequencer") -> None:
             s.count(GlobalCounter.TIMEOUTS)
             with m.If(progress.attempt != 31):
                 m.d.sync += progress.attempt.eq(progress.attempt + 1)
-            with m.If(s.outstanding == 0):
+            with m.If(s.at_end):
                 s.retransmit(s.retransmit_queue, again=True)
             with m.Elif(~s.was_queued):
                 s.retransmit(s.retransmit_queue)
@@ -200,8 +201,8 @@ def _host(s: "Sequencer") -> None:
         m.d.sync += context.limits.mpr_psns.eq(Mux(fields["mpr_psns"] > ring, ring, fields["mpr_psns"]))
         with m.If(starts | resets):
             # The flags of the queues stay: the QP may still stand there.
-            first = fields["initial_psn"]
-            m.d.comb += [s.clear.eq(1), s.clear_psn.eq(first)]
+            first = s.look_psn
+            m.d.comb += s.clear.eq(1)
             m.d.sync += [
                 context.queue.eq(0),
                 context.psns.next.eq(first),
@@ -281,7 +282,7 @@ def _retransmit(s: "Sequencer") -> None:
             s.rts
             & ~s.ack_relative[23]
             & ~s.behind[23]
-            & (s.behind != 0)
+            & ~s.at_end
             & (entry.again | (s.in_window & (~s.was_acked | (s.relative == 0))))
         ),
     ]

@@ -1,6 +1,6 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -15,7 +15,7 @@ from ..records import (
     feedback_record,
     qp_error,
 )
-from ..tables import CompletionStatus, QpErrorReason, QpState
+from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
 from ..wire import Opcode
 from . import operations, queues, turn
 from .context import ContextStore, send_context
@@ -154,7 +154,6 @@ class Sequencer(wiring.Component):
 
         # Latched in LOOK: where the PSN of the operation stands.
         self.relative = Signal(24)  # PSN - oldest unacknowledged
-        self.outstanding = Signal(24)
         self.ack_relative = Signal(24)  # PSN - first PSN without transport ACK
         self.behind = Signal(24)  # next new PSN - PSN
         # Latched in WEIGH: what the comparisons and the tracker say of it.
@@ -164,6 +163,7 @@ class Sequencer(wiring.Component):
         self.was_queued = Signal()
         self.same_ev = Signal()
         self.covered = Signal()  # the last PSN of the oldest request has its transport ACK
+        self.outstanding = Signal.like(context.limits.mpr_psns)  # new PSNs given out and not SACKed
         # For the end of the operation.
         self.progress = Signal()
         self.restart_timer = Signal()
@@ -208,7 +208,9 @@ class Sequencer(wiring.Component):
             self.merge_bitmap.eq(seth.sack_bitmap),
             self.merge_unacked.eq(context.psns.unacked),
             self.merge_next.eq(context.psns.next),
-            self.clear_psn.eq(context.psns.next),
+            self.clear_psn.eq(self.look_psn),
+            # At most a ring of PSNs is outstanding: no more bits than the limit has.
+            self.outstanding.eq(context.psns.next - context.psns.unacked),
         ]
         with m.Switch(self.operation):
             with m.Case(Operation.SENT):
@@ -222,6 +224,8 @@ class Sequencer(wiring.Component):
                     m.d.comb += self.look_psn.eq(neth.nack_psn)
                 with m.Else():
                     m.d.comb += self.look_psn.eq(self.feedback.payload.psn + self.is_ack)
+            with m.Case(Operation.HOST):
+                m.d.comb += self.look_psn.eq(self._initial_psn())
             with m.Case(Operation.RETRANSMIT):
                 m.d.comb += self.look_psn.eq(self.retransmission.psn)
             with m.Case(Operation.TURN):
@@ -277,7 +281,6 @@ class Sequencer(wiring.Component):
             with m.State("LOOK"):
                 m.d.sync += [
                     self.relative.eq(self.look_psn - context.psns.unacked),
-                    self.outstanding.eq(context.psns.next - context.psns.unacked),
                     self.ack_relative.eq(self.look_psn - context.progress.ack_next),
                     self.behind.eq(context.psns.next - self.look_psn),
                 ]
@@ -291,8 +294,9 @@ class Sequencer(wiring.Component):
                 m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.d.sync += [
-                    self.in_window.eq(self.relative < self.outstanding),
-                    self.at_end.eq(self.relative == self.outstanding),
+                    # Between the oldest unacknowledged and the next new PSN lies less than half the circle.
+                    self.in_window.eq(~self.relative[23] & ~self.behind[23] & self.behind.any()),
+                    self.at_end.eq(~self.behind.any()),
                     self.was_acked.eq(self.acked),
                     self.was_queued.eq(self.queued),
                     self.same_ev.eq(neth.entropy == self.attributes.ev),
@@ -317,6 +321,11 @@ class Sequencer(wiring.Component):
                 m.next = "PICK"
         m.d.comb += self.idle.eq(states.ongoing("PICK") & store.cleared & ~waiting.any() & self.queues_empty)
         return m
+
+    def _initial_psn(self) -> Value:
+        """First PSN the host's command asks for."""
+        command, field = self.host.payload, QP_SEND.field("initial_psn")
+        return (command.word0, command.word1)[field.word][field.low : field.low + field.width]
 
     # Helpers of the operations -----------------------------------------------------------------------
 
@@ -409,7 +418,7 @@ class Sequencer(wiring.Component):
             run.eq(self.rts & (context.queue.open != self.completed_count) & (context.settings.timeout != 0)),
             sendable.eq(
                 self.rts
-                & ((context.psns.next - context.psns.unacked)[:24] < context.limits.mpr_psns)
+                & (self.outstanding < context.limits.mpr_psns)
                 & (
                     context.progress.message_open
                     | ((context.queue.open != context.queue.posted) & ~context.progress.blocked)

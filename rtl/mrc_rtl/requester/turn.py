@@ -32,10 +32,8 @@ def add_states(s: "Sequencer") -> None:
     count = Signal(24)
     immediate = Signal()
     slots = len(queue.open) - 1
-    outstanding = Signal(24)
     immediates_full = Signal()
     m.d.comb += [
-        outstanding.eq(psns.next - psns.unacked),
         immediates_full.eq(queue.immediates >= limits.max_immediates),
         s.new_job.qp.eq(s.qp),
         s.give_slot.eq((queue.open - 1)[:slots]),
@@ -45,11 +43,11 @@ def add_states(s: "Sequencer") -> None:
         s.message_last.eq(psns.next + count),
     ]
     with m.State("CHECK"):
-        m.d.sync += window_end.eq(outstanding + 1 == limits.mpr_psns)
+        m.d.sync += window_end.eq(s.outstanding + 1 == limits.mpr_psns)
         more = progress.message_open | ((queue.open != queue.posted) & ~progress.blocked)
         enough = (burst == BURST - 1) & s.others
         m.next = "TAIL"
-        with m.If(s.rts & more & (outstanding < limits.mpr_psns) & s.jobs.w_rdy & ~enough):
+        with m.If(s.rts & more & (s.outstanding < limits.mpr_psns) & s.jobs.w_rdy & ~enough):
             m.next = "SIZE"
             with m.If(progress.message_open):
                 m.next = "EMIT"
