@@ -121,7 +121,6 @@ class SackGenerator(wiring.Component):
             tx_timestamp=reflected,
         )
         answer = Signal()  # the transport ACK behind a SACK
-        kept_cumulative = Signal(24)
         kept_message_number = Signal(24)
         aeth = laid_out(
             "aeth",
@@ -176,15 +175,15 @@ class SackGenerator(wiring.Component):
         with m.If(control.ready):
             m.d.sync += control.valid.eq(0)
         room = (~control.valid | control.ready) & (~counting | count.ready)
+        # The transport ACK has the cumulative PSN of the SACK before it, which is there already.
+        with m.If(load & ~answer):
+            m.d.sync += control.payload.psn.eq(Mux(trigger.sack, state.cumulative_psn, trigger.psn))
         with m.If(load):
             m.d.sync += [
                 control.valid.eq(1),
                 control.payload.qp.eq(trigger.qp),
                 control.payload.plane.eq(trigger.plane),
                 control.payload.opcode.eq(opcode),
-                control.payload.psn.eq(
-                    Mux(answer, kept_cumulative, Mux(trigger.sack, state.cumulative_psn, trigger.psn))
-                ),
                 control.payload.retransmission.eq(trigger.sack & ~answer & trigger.retransmission),
                 control.payload.body.eq(body),
                 control.payload.body_words.eq(words),
@@ -208,10 +207,7 @@ class SackGenerator(wiring.Component):
                 m.d.comb += self.snapshot_answer.ready.eq(1)
                 with m.If(self.snapshot_answer.valid):
                     m.d.comb += load.eq(1)
-                    m.d.sync += [
-                        kept_cumulative.eq(state.cumulative_psn),
-                        kept_message_number.eq(state.message_number),
-                    ]
+                    m.d.sync += kept_message_number.eq(state.message_number)
                     with m.If(trigger.sack & trigger.ack):
                         m.next = "ACKNOWLEDGE"
                     with m.Else():
