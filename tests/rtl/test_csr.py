@@ -344,7 +344,8 @@ def test_a_write_waits_for_the_command_and_state_can_be_read():
         await ctx.tick()
         ctx.set(bus.done, 0)
         assert await master.read(MAP["data"].address(0)) == (OKAY, 0x55667788)
-        assert await master.read(MAP["data"].address(1)) == (OKAY, 0x11223344)
+        # A counter has 32 bits; what a table does not use reads as zero.
+        assert await master.read(MAP["data"].address(1)) == (OKAY, 0)
         assert await master.get("command_status") == 0
         assert ctx.get(dut.idle)
 
