@@ -414,7 +414,6 @@ class Admission(wiring.Component):
             contexts.left.eq(decided & ~places),
             contexts.left_epoch.eq(packet.epoch),
             ledger.add.eq(decided & ~places),
-            ledger.plane.eq(packet.plane),
             ledger.length.eq(packet.length),
         ]
         counted = Signal(PortCounter)

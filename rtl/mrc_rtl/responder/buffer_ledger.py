@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,12 +24,12 @@ class BufferLedger(wiring.Component):
 
     Members
     -------
-    add, plane, length : 1, plane, 13
-        Pulse: a packet of ``length`` bytes is not placed.
+    add, length : 1, 13
+        Pulse: a packet of ``length`` bytes of plane ``chosen`` is not placed.
     owes : one bit per plane
         The plane's sum is not zero.
     chosen : plane, in
-        Plane of the next piece.
+        Plane of the packet, or of the next piece.
     piece : 13, out
         Its size in bytes.
     take : 1
@@ -41,7 +41,6 @@ class BufferLedger(wiring.Component):
         super().__init__(
             {
                 "add": In(1),
-                "plane": In(records.plane_bits(config)),
                 "length": In(13),
                 "owes": Out(config.planes),
                 "chosen": In(records.plane_bits(config)),
@@ -64,10 +63,18 @@ class BufferLedger(wiring.Component):
             piece.eq(Mux(current[piece_bits:].any(), 1 << piece_bits, current[:piece_bits])),
             self.piece.eq(piece << lane_bits),
         ]
-        beats = (self.length + config.data_bytes - 1)[lane_bits:]
-        for n, total in enumerate(sums):
-            with m.If(self.add & (self.plane == n)):
-                m.d.sync += total.eq(total + beats)
-            with m.Elif(self.take & (self.chosen == n)):
-                m.d.sync += total.eq(total - piece)
+        # One adder for both; its lowest bit carries in a begun beat, or the one of the complement.
+        change = Signal(len(current))
+        piece_wide = Signal(len(current))
+        carry = Signal()
+        total = Signal.like(current)
+        m.d.comb += [
+            piece_wide.eq(piece),
+            change.eq(Mux(self.add, self.length[lane_bits:], ~piece_wide)),
+            carry.eq(~self.add | self.length[:lane_bits].any()),
+            total.eq((Cat(1, current) + Cat(carry, change))[1:]),
+        ]
+        for n, kept in enumerate(sums):
+            with m.If((self.add | self.take) & (self.chosen == n)):
+                m.d.sync += kept.eq(total)
         return m

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -136,8 +136,9 @@ class ReceiveContexts(wiring.Component):
             comes = self.entered & (self.epoch == n)
             goes = self.left & (self.left_epoch == n)
             retires = self.retired & (self.retired_epoch == n)
-            with m.If(comes | goes | retires):
-                m.d.sync += count.eq(count + comes - goes - retires)
+            change = Signal(signed(2), name=f"change{n}")  # from one more to two fewer
+            m.d.comb += change.eq(Cat(comes ^ goes ^ retires, (goes & retires) | ((goes | retires) & ~comes)))
+            m.d.sync += count.eq(count + change)
         drained = Signal()
         m.d.comb += drained.eq(Mux(self.epoch, in_flight[0] == 0, in_flight[1] == 0))
 
