@@ -8,7 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
-from .psn_ring import WORD_BITS, WORD_INDEX_BITS, RingClear, lap_parity, ring_rows, row_address
+from .psn_ring import WORD_BITS, WORD_INDEX_BITS, RingClear, below_mask, lap_parity, ring_rows, row_address
 
 __all__ = ["ClaimBits"]
 
@@ -78,6 +78,8 @@ class ClaimBits(wiring.Component):
             self.cleared.eq(ring.done),
             write.en.eq(self.claim | ring.write),
             write.addr.eq(Mux(self.claim, row_address(config, self.held_qp, self.held_psn), ring.address)),
-            write.data.eq(Mux(self.claim, toggled, ring.word)),
+            write.data.eq(
+                Mux(self.claim, toggled, below_mask(ring.position) ^ ring.lap.replicate(WORD_BITS))
+            ),
         ]
         return m

@@ -70,8 +70,9 @@ class RingClear(wiring.Component):
         Pulse; ``qp`` and ``initial_psn`` must stay until ``done``.
     hold : 1
         Write nothing in this cycle.
-    write, address, word : 1, row, 32
-        One word a cycle.
+    write, address : 1, row
+        One word a cycle: ``below_mask(position)``, turned over when ``lap``.
+    position, lap : 5, 1
     done : 1
         Pulses with the last word.
     """
@@ -86,7 +87,8 @@ class RingClear(wiring.Component):
                 "hold": In(1),
                 "write": Out(1),
                 "address": Out(range(ring_rows(config))),
-                "word": Out(WORD_BITS),
+                "position": Out(WORD_INDEX_BITS),
+                "lap": Out(1),
                 "done": Out(1),
             }
         )
@@ -110,10 +112,7 @@ class RingClear(wiring.Component):
         with m.If(self.done):
             m.d.sync += running.eq(0)
         # PSNs below the first one come one lap later.
+        m.d.comb += self.lap.eq(lap ^ (word < first))
         with m.If(word == first):
-            m.d.comb += self.word.eq(
-                lap.replicate(WORD_BITS) ^ below_mask(self.initial_psn[:WORD_INDEX_BITS])
-            )
-        with m.Else():
-            m.d.comb += self.word.eq((lap ^ (word < first)).replicate(WORD_BITS))
+            m.d.comb += self.position.eq(self.initial_psn)
         return m

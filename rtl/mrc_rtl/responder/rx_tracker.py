@@ -312,7 +312,9 @@ class RxTracker(wiring.Component):
             clear.qp.eq(init.qp),
             clear.initial_psn.eq(init.initial_psn),
             word_write.addr.eq(Mux(clear.write, clear.address, row_address(config, qp, placed.psn))),
-            word_write.data.placed.eq(Mux(clear.write, clear.word, new_word.placed)),
+            word_write.data.placed.eq(
+                Mux(clear.write, below ^ clear.lap.replicate(WORD_BITS), new_word.placed)
+            ),
             word_write.data.last.eq(new_word.last),
         ]
 
@@ -604,7 +606,7 @@ class RxTracker(wiring.Component):
                 with m.If(self.state_answer.ready):
                     m.next = "IDLE"
             with m.State("CLEAR"):
-                m.d.comb += word_write.en.eq(clear.write)
+                m.d.comb += [position.eq(clear.position), word_write.en.eq(clear.write)]
                 with m.If(clear.done):
                     m.d.comb += [clearing_state.eq(1), where_write.en.eq(1)]
                     m.next = "CLEARED"
