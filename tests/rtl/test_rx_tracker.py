@@ -245,3 +245,36 @@ def test_rate(order: str) -> None:
         assert cycles / len(numbers) < 3.2
 
     simulate(dut, bench, background=(collector(dut.report, found), collector(dut.advance, found)))
+
+
+@pytest.mark.parametrize("width", [64, 128, 512])
+def test_messages_of_one_qp_are_counted_while_another_qps_packets_come(width: int) -> None:
+    """Two QPs at once, one in order with a message per packet, one out of order, without a pause."""
+    config = NicConfig(data_width=width, qps=4)
+    dut = RxTracker(config)
+    reports: list[dict[str, int]] = []
+    advances: list[dict[str, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        for qp in range(2):
+            await send(ctx, dut.init, qp=qp, active=1, initial_psn=100 * qp)
+        for number in range(40):
+            await send(ctx, dut.placed, qp=0, psn=number, length=4, last=1)
+            await send(ctx, dut.placed, qp=1, psn=100 + 1 + number, length=4, last=1)
+        for _ in range(60):
+            await ctx.tick()
+        numbers = []
+        for qp in range(2):
+            await send(ctx, dut.state_request, qp=qp)
+            numbers.append((await take(ctx, dut.state_answer))["message_number"])
+        assert numbers == [40, 0]
+        await send(ctx, dut.placed, qp=1, psn=100, length=4, last=0)
+        await send(ctx, dut.placed, qp=0, psn=40, length=4, last=1)
+        for _ in range(60):
+            await ctx.tick()
+        for qp, expected in ((0, 41), (1, 40)):
+            await send(ctx, dut.state_request, qp=qp)
+            assert (await take(ctx, dut.state_answer))["message_number"] == expected
+
+    simulate(dut, bench, background=(collector(dut.report, reports), collector(dut.advance, advances)))
+    assert len(reports) == 82

@@ -414,7 +414,7 @@ class RxTracker(wiring.Component):
         reread = Signal()  # the message number, which is written a cycle after the rest
         m.d.comb += [
             messages.addr.eq(qp),
-            messages.en.eq(commit | reread),
+            messages.en.eq(count_ends | reread),
             self.retired.eq(self.placed.valid & self.placed.ready),
             self.retired_epoch.eq(placed.epoch),
         ]
