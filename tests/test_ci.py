@@ -76,7 +76,7 @@ def test_everything_passes(machine: Path) -> None:
     assert code == 0, output
     assert "make --no-print-directory test" in calls
     assert "nox -s synth" in calls
-    assert "nox -s bench -- --reduced" in calls
+    assert any(call.startswith("nox -s bench -- --reduced") for call in calls)
     assert output.count(f"    {CLOSING_LINE}") == 3
     assert "everything passed in 0 minutes" in output
 
