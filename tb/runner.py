@@ -29,7 +29,7 @@ __all__ = ["CLOCK_PERIOD_PS", "BenchFailed", "Model", "Simulation", "build", "pa
 CLOCK_PERIOD_PS = 16_000
 """Clock period of every bench: 62.5 MHz, the frequency the engine needs on a board."""
 
-LIMIT_SECONDS = {"verilator": 240.0, "icarus": 3600.0}
+LIMIT_SECONDS = {"verilator": 600.0, "icarus": 3600.0}
 """Wall time of one simulation. Icarus takes twenty times as long for a large block."""
 
 LARGE_BYTES = 2_000_000
