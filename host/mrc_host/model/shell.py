@@ -1,0 +1,253 @@
+"""What the parts of the model see of each other: shell, requester and responder.
+
+The shell owns time, ports, registers, tables, regions, memory and completion rings. The requester sends and
+takes feedback, the responder takes writes and makes feedback; both reach the world through the shell only.
+QPs are named by their index in the engine's tables everywhere. Times are picoseconds, ticks are 128 ns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from mrc_host.model.packet import ModelPacket
+from mrc_rtl.config import TICK_PS, NicConfig
+
+__all__ = ["RESPONDER_REQUESTS", "Requester", "Responder", "Settings", "Shell"]
+
+RESPONDER_REQUESTS = 0x8000
+"""Ids of endpoint requests from here on belong to the responder (reverse EV probes), those below to the
+requester."""
+
+
+class Settings:
+    """The static registers, by the names of ``mrc_rtl/registers.rdl``; the shell keeps them up to date."""
+
+    __slots__ = (
+        "base_rtt",
+        "dscp_control",
+        "dscp_no_trim",
+        "dscp_retransmission",
+        "dscp_trimmable",
+        "dscp_trimmed",
+        "dscp_trimmed_last_hop",
+        "enable",
+        "mac",
+        "next_hop_mac",
+        "own_address",
+        "own_usid",
+        "port_administration",
+        "sack_threshold",
+        "trimming",
+        "udp_destination_port",
+        "usid_block",
+    )
+
+    def __init__(self, planes: int) -> None:
+        self.enable: bool = False
+        self.port_administration: int = 0xFF
+        self.own_usid: int = 0
+        self.usid_block: int = 0x5F000000
+        self.udp_destination_port: int = 4791
+        self.dscp_no_trim: int = 4
+        self.dscp_trimmable: int = 8
+        self.dscp_retransmission: int = 10
+        self.dscp_control: int = 46
+        self.dscp_trimmed: int = 12
+        self.dscp_trimmed_last_hop: int = 16
+        self.trimming: bool = False
+        self.sack_threshold: int = 16384
+        self.base_rtt: int = 63
+        """Ticks."""
+        self.own_address: int = 0
+        self.mac: list[int] = [0] * planes
+        self.next_hop_mac: list[int] = [0] * planes
+
+
+class Shell(ABC):
+    """What requester and responder use of the NIC around them.
+
+    Attributes
+    ----------
+    now_ps : int
+        Simulated time.
+    config : NicConfig
+    settings : Settings
+    seed : int
+        Random numbers are hashes of this and a counter of the component.
+    """
+
+    now_ps: int
+    config: NicConfig
+    settings: Settings
+    seed: int
+
+    @property
+    def tick(self) -> int:
+        """Whole ticks of 128 ns since time 0; headers carry the low 16 bits."""
+        return self.now_ps // TICK_PS
+
+    # -- ports -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def room(self, plane: int) -> bool:
+        """Whether the transmit FIFO of a plane takes one more frame of any size."""
+
+    @abstractmethod
+    def port_up(self, plane: int) -> bool:
+        """Whether a port has link and is administratively up."""
+
+    @abstractmethod
+    def transmit(self, plane: int, packet: ModelPacket) -> None:
+        """Put a packet into the transmit FIFO of a plane; there must be room.
+
+        The packet's ``qp`` names the template (addresses, QPN, P_Key, UDP port), ``ev`` is set and
+        ``traffic_class`` too. The packet must not be changed or used again by the sender.
+        """
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def schedule(self, time_ps: int, callback: Callable[[int], None], argument: int) -> None:
+        """Call ``callback(argument)`` once at a time (not before now); the callee checks its state again.
+
+        Calls of the same time come in the order in which they were scheduled.
+        """
+
+    # -- memory and completions --------------------------------------------------------------------------
+
+    @abstractmethod
+    def read_memory(self, protection_domain: int, local_key: int, address: int, length: int) -> bytes | None:
+        """Payload of a packet to send; None when key, domain, or bounds forbid it (LOCAL_PROTECTION)."""
+
+    @abstractmethod
+    def complete(
+        self,
+        queue: int,
+        qp: int,
+        wr_id: int,
+        opcode: int,
+        status: int,
+        length: int,
+        immediate: int,
+        message_number: int,
+    ) -> None:
+        """Write a completion (``mrc_rtl.tables.CQE``) to a ring; completions of a ring keep their order."""
+
+    @abstractmethod
+    def enter_error(self, qp: int, reason: int) -> None:
+        """Put a QP into ERROR (QpErrorReason): both sides' ``on_error`` are called, an event is raised.
+
+        Nothing happens when the QP is in ERROR or RESET already.
+        """
+
+    # -- observation -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def count(self, counter: int, amount: int = 1) -> None:
+        """Increment a global counter (``mrc_rtl.records.GlobalCounter``)."""
+
+    @abstractmethod
+    def count_port(self, plane: int, counter: int) -> None:
+        """Increment a counter of a port (``mrc_rtl.records.PortCounter``)."""
+
+    @abstractmethod
+    def event(self, kind: int, qp: int, reason: int) -> None:
+        """Append to the event queue behind the event register (EventKind)."""
+
+    @abstractmethod
+    def trace(self, kind: int, qp: int, plane: int, psn: int, detail: int) -> None:
+        """Report a decision (``mrc_rtl.records.TraceKind``) in the NIC's outputs, when tracing is on."""
+
+    # -- between requester and responder -----------------------------------------------------------------
+
+    @abstractmethod
+    def reverse_ev(self, qp: int, plane: int) -> int:
+        """EV of the reverse EV set for control packets of a QP on a plane; −1 while none is known."""
+
+    @abstractmethod
+    def confirm_ev(self, qp: int, plane: int, ev: int) -> None:
+        """The requester tells that feedback proved an EV of this QP to reach the peer (protocol.md 2.6)."""
+
+    @abstractmethod
+    def data_sent_ps(self, qp: int) -> int:
+        """Time the QP's requester last sent a data packet; −1 for never."""
+
+
+class Requester(ABC):
+    """The sending half of all QPs, with the binder that chooses plane and EV of every packet.
+
+    The shell calls :meth:`pump` after every change (room, feedback, post, timer, port); everything else only
+    changes state.
+    """
+
+    @abstractmethod
+    def write_row(self, table: int, index: int, fields: dict[str, int]) -> bool:
+        """Apply a table command of a table it owns: QP_SEND, EV_SET, EV_VALUE and the operations on EVs, CC,
+        probes and ports (``mrc_rtl.tables``). False refuses the command.
+        """
+
+    @abstractmethod
+    def read_row(self, table: int, index: int) -> dict[str, int] | None:
+        """All fields of a row it owns; None when there is no such row."""
+
+    @abstractmethod
+    def post(self, qp: int, request: dict[str, int]) -> None:
+        """A send request (fields of SEND_REQUEST) whose doorbell rang; at most send_queue_depth at a time."""
+
+    @abstractmethod
+    def on_sack(self, qp: int, packet: ModelPacket) -> None:
+        """A SACK of the QP's peer; ``packet.probe`` when it answers a reliability probe."""
+
+    @abstractmethod
+    def on_ack(self, qp: int, packet: ModelPacket) -> None:
+        """A transport ACK or NAK (``packet.syndrome``)."""
+
+    @abstractmethod
+    def on_nack(self, qp: int, packet: ModelPacket) -> None:
+        """A Reliability NACK."""
+
+    @abstractmethod
+    def on_endpoint_response(self, packet: ModelPacket) -> None:
+        """The answer to an endpoint request of the requester (id ``packet.psn``)."""
+
+    @abstractmethod
+    def on_peer_ports(self, source: int, port_mask: int) -> None:
+        """A PORT_STATUS_UPDATE of the host with that inner address (bit = port − 1, 1 = reachable)."""
+
+    @abstractmethod
+    def on_error(self, qp: int) -> None:
+        """The QP went to ERROR: flush what is outstanding, send nothing more."""
+
+    @abstractmethod
+    def port_changed(self, plane: int, up: bool) -> None:
+        """A port's link or administrative state changed."""
+
+    @abstractmethod
+    def enqueue_control(self, packet: ModelPacket, qp: int, plane: int) -> None:
+        """Queue a SACK, NACK, ACK or endpoint operation ahead of all data.
+
+        ``plane`` is the wanted plane or ``UNBOUND`` for any. Where that plane is down another one is taken.
+        The binder sets ``ev`` (unless it is set), from ``Shell.reverse_ev`` or by turns from the QP's EVs of
+        the plane, and ``traffic_class``.
+        """
+
+    @abstractmethod
+    def data_sent_ps(self, qp: int) -> int:
+        """Time the QP last sent a data packet; −1 for never."""
+
+    @abstractmethod
+    def pump(self) -> None:
+        """Send while planes have room: control packets first, then data of QPs that may send."""
+
+
+class Responder(ABC):
+    """The receiving half of all QPs."""
+
+    @abstractmethod
+    def on_packet(self, packet: ModelPacket) -> None:
+        """A frame that passed the port's checks (addresses, lengths, ICRC unless trimmed)."""
+
+    @abstractmethod
+    def on_error(self, qp: int) -> None:
+        """The QP went to ERROR: accept nothing more; receives that wait are flushed by software."""
