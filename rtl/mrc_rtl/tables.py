@@ -3,21 +3,40 @@
 The host reads and writes tables through commands to the block that owns them (one 64-bit word after the
 other, applied as a whole). This page is the only description of their contents: gateware, host driver and
 documentation import it.
+
+Tables of :class:`TableId` have an owner in the gateware. Those of :class:`ControlTableId` have none yet: a
+command to one of them is refused as for any unknown table, and the host takes that to mean that the device
+lacks what the table is for. The golden model has them all.
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 __all__ = [
+    "CC_PROFILE",
     "CQE",
     "CompletionStatus",
+    "ControlTableId",
     "CQ_ENTRY",
+    "DEVICE",
+    "DeviceFlag",
     "Encapsulation",
+    "ENDPOINT_OPERATION",
+    "EndpointOperation",
+    "EndpointStatus",
+    "EV_ENTRY",
+    "EV_PROFILE",
+    "EvProfileState",
     "EV_SET",
+    "EvState",
     "EventKind",
     "EV_VALUE",
     "EV_VALUES_PER_PLANE",
+    "GATEWARE_FLAGS",
     "MEMORY_REGION",
+    "NOTICE",
+    "NoticeKind",
+    "QP_OPTION",
     "QP_RECEIVE",
     "QP_SEND",
     "QpErrorReason",
@@ -64,6 +83,8 @@ class EventKind(IntEnum):
 
     QP_ERROR = 0  # the QP went to ERROR; the reason is a QpErrorReason
     COMPLETION_OVERRUN = 1  # a completion of this QP was dropped, its queue is full
+    PORT_DOWN = 2  # a port lost its link; `qp` is the port, from 0 (not from the gateware)
+    PORT_UP = 3  # a port has link again; `qp` is the port, from 0 (not from the gateware)
 
 
 class CompletionStatus(IntEnum):
@@ -107,6 +128,87 @@ class TableId(IntEnum):
     EV_VALUE = 7
     TEMPLATE = 8
     COUNTER = 9
+
+
+class ControlTableId(IntEnum):
+    """Numbers of the tables behind the OCP controller API; the gateware has no owner for any of them.
+
+    Source: protocol.md 1.20, 2.8.
+    """
+
+    DEVICE = 10
+    QP_OPTION = 11
+    EV_PROFILE = 12
+    EV_ENTRY = 13
+    CC_PROFILE = 14
+    ENDPOINT_OPERATION = 15
+
+
+class DeviceFlag(IntFlag):
+    """What a device can do beyond what every engine does."""
+
+    TRIM_NACK = 1 << 0  # answers trimmed packets by NACK
+    DYNAMIC_MPR = 1 << 1  # obeys and tells the MPR of each SACK
+    SVC_TIME = 1 << 2  # takes its own service time out of reflected timestamps
+    CC_NSCC = 1 << 3  # congestion control, table CC_PROFILE
+    EV_STATES = 1 << 4  # EV state machine with backups and probes, EV operations: tables EV_PROFILE, EV_ENTRY
+    EV_EXPLICIT = 1 << 5  # profiles of mode EXPLICIT
+    EV_GENERATED = 1 << 6  # profiles of mode GENERATED
+    EV_EXPLICIT_RANGE = 1 << 7  # explicit values of a port must be one contiguous range
+    EV_PROFILE_MODIFY_ONLINE = 1 << 8  # event mask, entries and fields may change while ONLINE
+    EV_EVENTS = 1 << 9  # notices of kind EV_STATE
+    EV_EVENT_DROP_COUNT = 1 << 10  # their drop_count is exact, not just 0 or 1
+    FORMAT_STEV = 1 << 11  # 32-bit EVs in source port and flow label
+    FORMAT_UDP = 1 << 12  # 16-bit EVs in the source port
+    FORMAT_SRV6 = 1 << 13  # EVs expanded to outer destinations
+    FORMAT_SRV6_SRH = 1 << 14  # and to one segment in a routing header
+    EP_EV_PROBE = 1 << 15  # endpoint operation EV_PROBE
+    EP_PORT_STATUS_UPDATE = 1 << 16  # endpoint operation PORT_STATUS_UPDATE, and reactions to a peer's
+    PORT_EVENTS = 1 << 17  # events PORT_DOWN and PORT_UP
+
+
+#: What a device without table DEVICE can do, which is the gateware.
+GATEWARE_FLAGS = DeviceFlag.TRIM_NACK | DeviceFlag.FORMAT_STEV | DeviceFlag.FORMAT_SRV6
+
+
+class EvProfileState(IntEnum):
+    """Life cycle of an EV profile (protocol.md 2.8)."""
+
+    INIT = 0
+    OFFLINE = 1
+    ONLINE = 2
+
+
+class EvState(IntEnum):
+    """States of an entropy value that the API shows; SKIP is internal and reads as GOOD."""
+
+    UNPOPULATED = 0  # the entry has no value
+    GOOD = 1 << 0
+    ASSUMED_BAD = 1 << 1
+    DENIED = 1 << 2
+
+
+class EndpointOperation(IntEnum):
+    """Operation of an endpoint request, numbered as on the wire (the API has them the other way round)."""
+
+    PORT_STATUS_UPDATE = 0
+    EV_PROBE = 1
+
+
+class EndpointStatus(IntEnum):
+    """What became of an endpoint request."""
+
+    IDLE = 0
+    WAITING = 1
+    ANSWERED = 2
+    TIMED_OUT = 3
+
+
+class NoticeKind(IntEnum):
+    """What an entry of the notice ring tells."""
+
+    EV_STATE = 0  # an EV changed its state
+    ENDPOINT_DONE = 1  # an endpoint request was answered, or timed out
 
 
 @dataclass(frozen=True)
@@ -288,6 +390,133 @@ EV_VALUE = Table(
     ),
 )
 
+DEVICE = Table(
+    "device",
+    "0; not in the gateware",
+    (
+        _f("notice_base", 0, 0, 64, "AXI address of the notice ring, aligned to its entry size (NOTICE)"),
+        _f("notice_log2_entries", 1, 0, 5, "log2 of the entries of the notice ring"),
+        _f("notice_enabled", 1, 5, 1, "the ring exists; enabling it starts at its first entry with phase 1"),
+        _f("notice_consumer", 1, 8, 24, "entries the host has read since it was enabled, modulo 2^24"),
+        _f("notice_producer", 2, 0, 24, "entries written since the ring was enabled, modulo 2^24", True),
+        _f("notice_dropped", 2, 24, 32, "notices lost because the ring was full or not enabled", True),
+        _f("flags", 3, 0, 32, "what the device can do, DeviceFlag", True),
+        _f("ev_count_align", 3, 32, 8, "ev_count of a profile is a multiple of this", True),
+        _f("endpoint_slots", 3, 40, 16, "endpoint requests that may be outstanding", True),
+        _f("cc_profiles", 3, 56, 8, "entries of CC_PROFILE", True),
+    ),
+)
+
+QP_OPTION = Table(
+    "qp_option",
+    "QP index; not in the gateware. Written before the QP goes to INIT, RTR and RTS; RESET of the send side "
+    "clears it",
+    (
+        _f("cc_profile", 0, 0, 8, "entry of CC_PROFILE"),
+        _f("cc_enabled", 0, 8, 1, "1: that profile limits the window, 0: the tracking range alone does"),
+        _f("dynamic_mpr", 0, 9, 1, "obey the MPR in received SACKs"),
+        _f("trim_nack_dest_unsupported", 0, 10, 1, "the peer does not answer trimmed packets: send NO_TRIM"),
+        _f("svc_time_dest_unsupported", 0, 11, 1, "the peer's reflected timestamps include its service time"),
+        _f("own_mpr_psns", 0, 16, 13, "PSNs this responder tracks and advertises; 0 means the engine's ring"),
+        _f("own_max_immediates", 0, 32, 16, "immediates it stashes; 0 means as many as the engine can"),
+        _f("qps_per_peer", 1, 0, 16, "hint: QPs that share this peer, 0 unknown"),
+        _f("send_peers", 1, 16, 16, "hint: peers this host sends to, 0 unknown"),
+        _f("receive_peers", 1, 32, 16, "hint: peers that send to the peer (expected incast), 0 unknown"),
+        _f("mpr_psns", 2, 0, 13, "PSNs the peer tracks, as last told", True),
+        _f("base_rtt", 2, 16, 16, "smallest round-trip time seen, ticks of 128 ns", True),
+        _f("peer_ports", 2, 32, 32, "peer's ports that are reachable, bit = port - 1, as last told", True),
+        _f("window", 3, 0, 32, "congestion window in bytes; all ones without congestion control", True),
+        _f("in_flight", 3, 32, 32, "bytes sent and not accounted for", True),
+    ),
+)
+
+EV_PROFILE = Table(
+    "ev_profile",
+    "profile; not in the gateware. One that was never written is ONLINE with all fields zero",
+    (
+        _f("state", 0, 0, 2, "EvProfileState; ONLINE lets QPs send on its values"),
+        _f("expanded", 0, 2, 1, "1: the outer destination is the entry's, 0: the QP's template makes it"),
+        _f("segment", 0, 3, 1, "1: a routing header carries the entry's segment"),
+        _f("events", 0, 4, 4, "states whose beginning is noticed: mask of EvState GOOD and ASSUMED_BAD"),
+        _f("min_active", 0, 8, 16, "EVs of a QP below which none goes to ASSUMED_BAD by a loss"),
+        _f("qps", 1, 0, 16, "QPs that use the profile and are not in RESET", True),
+    ),
+)
+
+EV_ENTRY = Table(
+    "ev_entry",
+    "as EV_VALUE; not in the gateware. A write sets EV_VALUE too. When value and port stay, it only changes "
+    "the state: DENIED stops the EV in every QP of the profile; GOOD makes it GOOD in those where it was "
+    "DENIED or ASSUMED_BAD. When they change, every QP has the new EV in the written state. ASSUMED_BAD "
+    "cannot be written. A change the host orders is not noticed",
+    (
+        _f("value", 0, 0, 32, "32-bit entropy value on the wire"),
+        _f("port", 0, 32, 4, "port number, from 1; plane + 1 of the index"),
+        _f(
+            "state",
+            0,
+            36,
+            4,
+            "EvState: write GOOD, DENIED or UNPOPULATED; ASSUMED_BAD when any QP has it so",
+        ),
+        _f("destination_high", 1, 0, 64, "expanded outer destination, first 8 bytes, big endian"),
+        _f("destination_low", 2, 0, 64, "expanded outer destination, last 8 bytes, big endian"),
+        _f("segment_high", 3, 0, 64, "expanded segment of the routing header, first 8 bytes, big endian"),
+        _f("segment_low", 4, 0, 64, "expanded segment of the routing header, last 8 bytes, big endian"),
+        _f("bad_qps", 5, 0, 16, "QPs in which the EV is ASSUMED_BAD", True),
+    ),
+)
+
+CC_PROFILE = Table(
+    "cc_profile",
+    "congestion control profile; not in the gateware. QPs take it when they go to RTS",
+    (
+        _f("adjust_bytes_threshold", 0, 0, 32, "bytes"),
+        _f("adjust_period_threshold", 0, 32, 32, "ns"),
+        _f("base_rtt", 1, 0, 32, "ns"),
+        _f("target_delay", 1, 32, 32, "ns"),
+        _f("eta", 2, 0, 32, "bytes, IEEE 754 single"),
+        _f("fi", 2, 32, 32, "bytes, IEEE 754 single"),
+        _f("fi_scale", 3, 0, 32, "IEEE 754 single"),
+        _f("gamma", 3, 32, 32, "IEEE 754 single"),
+        _f("max_md_jump", 4, 0, 32, "IEEE 754 single"),
+        _f("max_cwnd", 4, 32, 32, "bytes"),
+        _f("qa_threshold", 5, 0, 32, "ns"),
+        _f("qa_gate", 5, 32, 8, "quick adapt needs less than max_cwnd >> qa_gate achieved"),
+        _f("disable_qa", 5, 40, 1, "no quick adapt"),
+        _f("alpha", 6, 0, 32, "bytes per ns, IEEE 754 single; not in the API, which leaves it to the device"),
+    ),
+)
+
+ENDPOINT_OPERATION = Table(
+    "endpoint_operation",
+    "slot; not in the gateware. A write sends the request; while one is WAITING there it is refused. The "
+    "result is also noticed as ENDPOINT_DONE",
+    (
+        _f("request_id", 0, 0, 16, "on the wire; unique among outstanding requests"),
+        _f("operation", 0, 16, 1, "EndpointOperation"),
+        _f("encapsulation", 0, 17, 1, "Encapsulation"),
+        _f("segment", 0, 18, 1, "1: a routing header carries the segment"),
+        _f("port", 0, 20, 4, "port it leaves on, from 1"),
+        _f("dscp", 0, 24, 6, "traffic class of the request"),
+        _f("value", 0, 32, 32, "32-bit entropy value on the wire"),
+        _f("timeout", 1, 0, 32, "ns until it is given up, at least 1"),
+        _f("port_mask", 1, 32, 32, "PORT_STATUS_UPDATE: own ports that are reachable, bit = port - 1"),
+        _f("peer_high", 2, 0, 64, "peer's inner IPv6 address, first 8 bytes, big endian"),
+        _f("peer_low", 3, 0, 64, "peer's inner IPv6 address, last 8 bytes, big endian"),
+        _f("source_high", 4, 0, 64, "outer source, first 8 bytes, big endian"),
+        _f("source_low", 5, 0, 64, "outer source, last 8 bytes, big endian"),
+        _f("destination_high", 6, 0, 64, "outer destination, first 8 bytes, big endian"),
+        _f("destination_low", 7, 0, 64, "outer destination, last 8 bytes, big endian"),
+        _f("segment_high", 8, 0, 64, "segment of the routing header, first 8 bytes, big endian"),
+        _f("segment_low", 9, 0, 64, "segment of the routing header, last 8 bytes, big endian"),
+        _f("status", 10, 0, 2, "EndpointStatus", True),
+        _f("answer_port", 10, 4, 4, "port the answer came in on, from 1", True),
+        _f("adjusted", 10, 8, 1, "the round-trip time leaves out the peer's service time", True),
+        _f("rtt", 10, 32, 32, "round-trip time in ns", True),
+    ),
+)
+
 #: 64-bit words of a header template: byte n of the frame is byte n % 8 (bits 7:0 first) of word n // 8.
 TEMPLATE_WORDS = 16
 
@@ -297,7 +526,7 @@ TEMPLATE_WORDS = 16
 #: frame up to the last byte of BTH; dynamic fields are zero in it and ORed in by the header builder.
 TEMPLATE_IMAGE_OFFSET = 12
 
-TABLES: dict[TableId, Table] = {
+TABLES: dict[TableId | ControlTableId, Table] = {
     TableId.QP_SEND: QP_SEND,
     TableId.QP_RECEIVE: QP_RECEIVE,
     TableId.SEND_REQUEST: SEND_REQUEST,
@@ -306,6 +535,12 @@ TABLES: dict[TableId, Table] = {
     TableId.COMPLETION_QUEUE: CQ_ENTRY,
     TableId.EV_SET: EV_SET,
     TableId.EV_VALUE: EV_VALUE,
+    ControlTableId.DEVICE: DEVICE,
+    ControlTableId.QP_OPTION: QP_OPTION,
+    ControlTableId.EV_PROFILE: EV_PROFILE,
+    ControlTableId.EV_ENTRY: EV_ENTRY,
+    ControlTableId.CC_PROFILE: CC_PROFILE,
+    ControlTableId.ENDPOINT_OPERATION: ENDPOINT_OPERATION,
 }
 
 #: A completion in host memory: 32 bytes, little endian words. ``phase`` starts at 1 in the first lap of the
@@ -321,6 +556,28 @@ CQE = Table(
         _f("opcode", 2, 24, 8, "WorkRequestOpcode"),
         _f("message_number", 2, 32, 24, "MSN"),
         _f("status", 2, 56, 8, "CompletionStatus"),
+        _f("phase", 3, 63, 1, "lap parity"),
+    ),
+)
+
+#: An entry of the notice ring in host memory: 32 bytes, as :data:`CQE` with ``phase`` in the last word. The
+#: ring never overruns: a notice that finds it full is dropped and counted.
+NOTICE = Table(
+    "notice",
+    "producer modulo ring size; not from the gateware",
+    (
+        _f("kind", 0, 0, 4, "NoticeKind"),
+        _f("profile", 0, 4, 8, "EV_STATE: EV profile"),
+        _f("port", 0, 12, 4, "EV_STATE: port of the EV, from 1. ENDPOINT_DONE: port of the answer, from 1"),
+        _f("place", 0, 16, 8, "EV_STATE: number of the EV on its plane, i of EV_VALUE"),
+        _f("state", 0, 24, 4, "EV_STATE: EvState begun. ENDPOINT_DONE: EndpointStatus"),
+        _f("adjusted", 0, 28, 1, "ENDPOINT_DONE: the round-trip time leaves out the peer's service time"),
+        _f("qp", 0, 32, 16, "EV_STATE: QP index"),
+        _f("request_id", 0, 48, 16, "ENDPOINT_DONE: of the request"),
+        _f("value", 1, 0, 32, "EV_STATE: 32-bit entropy value. ENDPOINT_DONE: round-trip time in ns"),
+        _f("dropped", 1, 32, 32, "notices dropped since the one before this"),
+        _f("time", 2, 0, 64, "when it happened, ticks of 128 ns"),
+        _f("slot", 3, 0, 16, "ENDPOINT_DONE: slot of the request"),
         _f("phase", 3, 63, 1, "lap parity"),
     ),
 )
