@@ -37,6 +37,8 @@ class ModelPacket:
         ``mrc_rtl.records.Trimmed``: how it arrived.
     source, destination : int
         Inner IPv6 addresses.
+    outer_destination : int
+        Outer IPv6 address to send to instead of the template's (probes along a given path), 0 for none.
     timestamp : int
         16 bits in ticks of 128 ns: TSETH, PETH, ERTH of requests; reflected in SACK, NACK and responses.
     message_number, receive_number : int
@@ -105,6 +107,7 @@ class ModelPacket:
         "opcode",
         "operation",
         "out_of_order",
+        "outer_destination",
         "partition_key",
         "payload",
         "penalty",
@@ -148,6 +151,7 @@ class ModelPacket:
         self.trimmed: int = 0
         self.source: int = 0
         self.destination: int = 0
+        self.outer_destination: int = 0
         self.timestamp: int = 0
         self.message_number: int = 0
         self.receive_number: int = 0

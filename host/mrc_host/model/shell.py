@@ -75,12 +75,15 @@ class Shell(ABC):
     settings : Settings
     seed : int
         Random numbers are hashes of this and a counter of the component.
+    read_failure : int
+        Why the last :meth:`read_memory` gave nothing: QpErrorReason LOCAL_PROTECTION or LOCAL_READ.
     """
 
     now_ps: int
     config: NicConfig
     settings: Settings
     seed: int
+    read_failure: int
 
     @property
     def tick(self) -> int:
@@ -102,7 +105,9 @@ class Shell(ABC):
         """Put a packet into the transmit FIFO of a plane; there must be room.
 
         The packet's ``qp`` names the template (addresses, QPN, P_Key, UDP port), ``ev`` is set and
-        ``traffic_class`` too. The packet must not be changed or used again by the sender.
+        ``traffic_class`` too. What a SACK or transport ACK says of the QP's receive state is filled in here,
+        so that it is that of the moment of sending. The packet must not be changed or used again by the
+        sender.
         """
 
     # -- time --------------------------------------------------------------------------------------------
@@ -118,7 +123,9 @@ class Shell(ABC):
 
     @abstractmethod
     def read_memory(self, protection_domain: int, local_key: int, address: int, length: int) -> bytes | None:
-        """Payload of a packet to send; None when key, domain, or bounds forbid it (LOCAL_PROTECTION)."""
+        """Payload of a packet to send; None when key, domain or bounds forbid it, or the memory answers with
+        an error (``read_failure`` tells which).
+        """
 
     @abstractmethod
     def complete(
@@ -237,6 +244,10 @@ class Requester(ABC):
         """Time the QP last sent a data packet; −1 for never."""
 
     @abstractmethod
+    def good_evs(self, qp: int, plane: int) -> list[int]:
+        """Values of the QP's EVs on a plane that may be used now; the responder probes them (2.6)."""
+
+    @abstractmethod
     def pump(self) -> None:
         """Send while planes have room: control packets first, then data of QPs that may send."""
 
@@ -247,6 +258,10 @@ class Responder(ABC):
     @abstractmethod
     def on_packet(self, packet: ModelPacket) -> None:
         """A frame that passed the port's checks (addresses, lengths, ICRC unless trimmed)."""
+
+    @abstractmethod
+    def fill(self, packet: ModelPacket) -> None:
+        """Fill the receive state into a SACK or transport ACK of the responder that is sent now."""
 
     @abstractmethod
     def on_error(self, qp: int) -> None:
