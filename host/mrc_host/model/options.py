@@ -29,6 +29,8 @@ class Option:
         Allowed values of a text option.
     low, high : int
         Range of a number.
+    plug_in : bool
+        The value names a plug-in; its registry knows which exist.
     """
 
     question: str
@@ -36,6 +38,7 @@ class Option:
     choices: tuple[str, ...] = ()
     low: int = 0
     high: int = 0
+    plug_in: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,6 @@ class ModelOptions:
     # Congestion control
     congestion: str = "nscc_fixed"
     base_rtt_min_ns: int = 0
-    penalty_idempotent: bool = True
     # Scheduling
     burst: int = 4
     control_cap: int = 3
@@ -111,7 +113,10 @@ class ModelOptions:
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():
             value = getattr(self, name)
-            if option.choices:
+            if option.plug_in:
+                if not isinstance(value, str):
+                    raise ConfigError(f"model.{name}", "the name of a plug-in", value)
+            elif option.choices:
                 if value not in option.choices:
                     raise ConfigError(f"model.{name}", f"one of {', '.join(option.choices)}", value)
             elif option.high > option.low:
@@ -170,45 +175,55 @@ _NS = 1_000_000_000
 
 OPTIONS: dict[str, Option] = {
     "udp_ports": Option("Q1", "UDP destination ports accepted.", ("both", "4791", "4971")),
-    "solicited_bit": Option("Q2", "Bit of BTH byte 1 that is SE: 7 as IBTA, 6 as MRC's table.", low=6, high=7),
+    "solicited_bit": Option(
+        "Q2", "Bit of BTH byte 1 that is SE: 7 as IBTA, 6 as MRC's table.", low=6, high=7
+    ),
     "endpoint_op_shift": Option("Q3", "Lowest bit of EETH.op in the first half-word.", low=2, high=4),
     "source_port_half": Option("Q4", "Half of the EV in the UDP source port.", ("upper", "lower")),
     "context_order": Option(
-        "Q9", "spdcid is the QPN of the packet's sender, or always the requester's.",
+        "Q9",
+        "spdcid is the QPN of the packet's sender, or always the requester's.",
         ("sender_first", "requester_first"),
     ),
-    "port_mask_base": Option("Q12", "Port number of bit 0 of a port status mask is this + 1 - base.", low=0, high=1),
+    "port_mask_base": Option(
+        "Q12", "Port number of bit 0 of a port status mask is this + 1 - base.", low=0, high=1
+    ),
     "timestamp_always_valid": Option("Q14", "A timestamp with ftype 0 counts as one."),
     "timestamp_resolution": Option("Q13", "TSETH.tsr sent; 1 means the timestamp is opaque.", low=0, high=1),
     "control_ect": Option("Q29", "Control packets leave as ECT(0) instead of Not-ECT."),
     "cc_flags": Option("Q31", "SETH.cc_fl sent; ignored when received.", low=0, high=15),
     "out_of_window": Option(
-        "Q5", "A PSN outside the window: NACK PSN_OOR_WINDOW, at most one per RTT and QP, or nothing.",
+        "Q5",
+        "A PSN outside the window: NACK PSN_OOR_WINDOW, at most one per RTT and QP, or nothing.",
         ("nack", "drop"),
     ),
     "always_skip_after": Option(
-        "Q8", "Marked packets in a row on one EV after which a responder sends ALWAYS_SKIP; 0: never.",
-        low=0, high=255,
+        "Q8",
+        "Marked packets in a row on one EV after which a responder sends ALWAYS_SKIP; 0: never.",
+        low=0,
+        high=255,
     ),
     "service_time": Option("Q15", "Reflected timestamps are later by the time the responder took."),
     "zero_length_immediate": Option("Q23", "A WRITE_WITH_IMM may carry no data."),
     "transport_ack": Option(
-        "Q24", "Transport ACK: one per SACK once a message has ended, or one per message.",
+        "Q24",
+        "Transport ACK: one per SACK once a message has ended, or one per message.",
         ("message", "each"),
     ),
     "control_path": Option(
-        "Q27", "Control packets leave on the reverse EV set, or where their cause came in.",
+        "Q27",
+        "Control packets leave on the reverse EV set, or where their cause came in.",
         ("reverse", "ingress"),
     ),
     "partition_keys": Option("Q32", "P_Keys accepted: the QP's, or any.", ("table", "any")),
     "foreign_opcodes": Option("Q30", "RoCE RC opcodes for an MRC QP: dropped and counted.", ("drop",)),
     "trimmed_length": Option(
-        "Q28", "Length of a trimmed frame: the MAC's, or refuse one that its headers contradict.",
+        "Q28",
+        "Length of a trimmed frame: the MAC's, or refuse one that its headers contradict.",
         ("frame", "headers"),
     ),
     "spray_policy": Option(
-        "nscc.md 2.6", "How the EV of a packet is picked, and what feedback does to it.",
-        ("mrc", "oblivious", "bitmap", "reps", "mixed"),
+        "nscc.md 2.6", "How the EV of a packet is picked, and what feedback does to it.", plug_in=True
     ),
     "backups_per_plane": Option("Q21", "EVs of each plane held back as replacements.", low=0, high=31),
     "loss_blame": Option(
@@ -216,7 +231,8 @@ OPTIONS: dict[str, Option] = {
     ),
     "mark_reaction": Option("protocol.md 2.2", "ECN marks and fabric trims make an EV SKIP."),
     "minimum_active_rule": Option(
-        "Q7", "At ev_min_active an EV that lost a packet: long SKIP and probes, stay GOOD, or go all the same.",
+        "Q7",
+        "An EV that lost a packet at ev_min_active: long SKIP and probes, stays GOOD, or goes.",
         ("skip", "keep", "ignore"),
     ),
     "floor_skip_turns": Option("Q7", "Turns of that long SKIP.", low=1, high=255),
@@ -226,29 +242,29 @@ OPTIONS: dict[str, Option] = {
     "plane_patience_ns": Option(
         "design.md 4, rule 5",
         "Longest wait for a plane without room before the round ends without it; -1: half a base RTT.",
-        low=-1, high=_NS,
+        low=-1,
+        high=_NS,
     ),
     "recovery_probes": Option("protocol.md 2.2", "ASSUMED_BAD EVs are probed and come back."),
-    "recovery_probe": Option(
-        "Q18", "Kind of those probes: reliability probes of the QP.", ("reliability",)
-    ),
+    "recovery_probe": Option("Q18", "Kind of those probes: reliability probes of the QP.", ("reliability",)),
     "probe_interval_min_ns": Option("Q17", "Shortest interval between probes of an EV.", low=1_000, high=_NS),
     "probe_interval_max_ns": Option("Q17", "Longest interval, after doubling.", low=1_000, high=10 * _NS),
     "probe_successes": Option("Q17", "Answers without a mark in a row that make an EV GOOD.", low=1, high=15),
     "probe_budget_permille": Option(
         "Q17", "Share of the line's packet rate that probes of EVs may take, in 1/1000.", low=1, high=1000
     ),
-    "probe_rtt_bound": Option(
-        "Q17", "A probe counts as lost after so many base RTTs.", low=1, high=1000
-    ),
+    "probe_rtt_bound": Option("Q17", "A probe counts as lost after so many base RTTs.", low=1, high=1000),
     "loss_rule": Option(
-        "Q19", "RACK per plane and class, a count of later packets over all planes, or timers alone.",
+        "Q19",
+        "RACK per plane and class, a count of later packets over all planes, or timers alone.",
         ("rack", "count", "none"),
     ),
     "duplicate_threshold": Option("Q19", "Later packets of the rule `count`.", low=1, high=4096),
     "reorder_window_ns": Option(
-        "profile.md 4", "W: how much later a packet must have left that proves a loss; -1: half a base RTT.",
-        low=-1, high=_NS,
+        "profile.md 4",
+        "W: how much later a packet must have left that proves a loss; -1: half a base RTT.",
+        low=-1,
+        high=_NS,
     ),
     "complete_view": Option(
         "profile.md 4",
@@ -264,22 +280,25 @@ OPTIONS: dict[str, Option] = {
     "stale_retransmission_probe": Option(
         "Q19", "The same when a retransmission stays unanswered although other packets are."
     ),
-    "unknown_nack": Option("Q34", "NACK reasons nobody knows: retry as NO_RESOURCE, or QP error.", ("retry", "error")),
+    "unknown_nack": Option(
+        "Q34", "NACK reasons nobody knows: retry as NO_RESOURCE, or QP error.", ("retry", "error")
+    ),
     "mpr_shrink": Option(
         "Q10", "A smaller dynamic MPR: never below what was sent, or at once.", ("keep_sent", "at_once")
     ),
     "ack_request": Option(
         "Q6", "BTH.a on the last packet before the QP stops, or on every packet.", ("tail", "always")
     ),
-    "another_ev": Option("protocol.md 2.4", "A retransmission never takes the EV of the transmission before."),
-    "congestion": Option(
-        "nscc.md", "Congestion control of a QP.", ("nscc_fixed", "nscc_float", "none")
+    "another_ev": Option(
+        "protocol.md 2.4", "A retransmission never takes the EV of the transmission before."
     ),
-    "base_rtt_min_ns": Option("profile.md 8", "Least base RTT the running minimum may reach.", low=0, high=_NS),
-    "penalty_idempotent": Option("profile.md 8", "Repeated or late penalty SACKs enter the penalty once."),
+    "congestion": Option("nscc.md", "Congestion control of a QP.", plug_in=True),
+    "base_rtt_min_ns": Option(
+        "profile.md 8", "Least base RTT the running minimum may reach.", low=0, high=_NS
+    ),
     "burst": Option("protocol.md 2.7", "Packets of a QP's turn while others wait.", low=1, high=64),
     "control_cap": Option("design.md 4", "Control packets in a row while data waits.", low=1, high=64),
-}  # fmt: skip
+}
 
 SETTLED: dict[str, str] = {
     "Q6": "the threshold is the register `sack_threshold`; the BTH.a part is `ack_request`",
