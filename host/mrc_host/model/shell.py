@@ -166,6 +166,20 @@ class Shell(ABC):
     def trace(self, kind: int, qp: int, plane: int, psn: int, detail: int) -> None:
         """Report a decision (``mrc_rtl.records.TraceKind``) in the NIC's outputs, when tracing is on."""
 
+    @abstractmethod
+    def notice(self, fields: dict[str, int]) -> None:
+        """Append to the notice ring (fields of ``mrc_rtl.tables.NOTICE`` without ``dropped``, ``time`` and
+        ``phase``); what finds the ring full or not enabled is counted in DEVICE ``notice_dropped``.
+        """
+
+    @abstractmethod
+    def peer_address(self, qp: int) -> int:
+        """Inner IPv6 address of a QP's peer (QP_RECEIVE); 0 while there is none."""
+
+    @abstractmethod
+    def byte_time_ps(self, plane: int) -> int:
+        """Picoseconds of a byte on a plane's line, rounded; congestion control and probe budget go by it."""
+
     # -- between requester and responder -----------------------------------------------------------------
 
     @abstractmethod
@@ -190,8 +204,10 @@ class Requester(ABC):
 
     @abstractmethod
     def write_row(self, table: int, index: int, fields: dict[str, int]) -> bool:
-        """Apply a table command of a table it owns: QP_SEND, EV_SET, EV_VALUE and the operations on EVs, CC,
-        probes and ports (``mrc_rtl.tables``). False refuses the command.
+        """Apply a table command of a table it owns: QP_SEND, EV_SET, EV_VALUE, and of the controller's
+        QP_OPTION, EV_PROFILE, EV_ENTRY, CC_PROFILE and ENDPOINT_OPERATION (``mrc_rtl.tables``); DEVICE is the
+        shell's, and ``own_mpr_psns`` and ``own_max_immediates`` of QP_OPTION are the responder's to obey.
+        False refuses the command.
         """
 
     @abstractmethod
