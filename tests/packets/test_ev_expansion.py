@@ -60,22 +60,26 @@ def test_expand_all():
     ("widths", "fields", "message"),
     [
         ((16, 0), (), "format_widths[1] must be at least 1 bit, got 0"),
-        ((200, 57), (), "format_widths must sum up to 1 to 256 bits, got 257"),
-        ((), (), "format_widths must sum up to 1 to 256 bits, got 0"),
+        ((200, 57), (), "format_widths must be 1 to 256 bits in sum, got 257"),
+        ((), (), "format_widths must be 1 to 256 bits in sum, got 0"),
         ((8,), (EvField(4), EvField(4)), "fields must be at most as many as the 1 format fields, got 2"),
         ((8,), (EvField(9),), "fields[0].width must be between 1 and the format field's 8 bits, got 9"),
-        ((8, 8), (EvField(8), EvField(4, 0x10)), "fields[1].init_val must fit 4 bits (0 to 0xf), got 0x10"),
-        ((8,), (EvField(4, 0, 0x1F),), "fields[0].mask must lie within 4 bits (0 to 0xf), got 0x1f"),
+        (
+            (8, 8),
+            (EvField(8), EvField(4, 0x10)),
+            "fields[1].init_val must be within 4 bits (0 to 0xf), got 0x10",
+        ),
+        ((8,), (EvField(4, 0, 0x1F),), "fields[0].mask must be within 4 bits (0 to 0xf), got 0x1f"),
         (
             (8,),
             (EvField(8, 0, 0xF, 0, 16),),
-            "fields[0].max_val must fit the 4 bits set in the mask (0 to 0xf), got 0x10",
+            "fields[0].max_val must be within the 4 bits set in the mask (0 to 0xf), got 0x10",
         ),
         ((8,), (EvField(8, 0, 0xF, 9, 8),), "fields[0].min_val must be between 0 and max_val 0x8, got 0x9"),
         (
             (8,),
             (EvField(8, 3, 0, 0, 1),),
-            "fields[0].max_val must fit the 0 bits set in the mask (0 to 0x0), got 0x1",
+            "fields[0].max_val must be within the 0 bits set in the mask (0 to 0x0), got 0x1",
         ),
     ],
 )
@@ -98,7 +102,7 @@ def test_ev_messages():
             profile.expand_hex(ev)
         assert str(caught.value) == message
     assert profile.expand_hex("b3c") == "00b30003"
-    with pytest.raises(ValueError, match="ev must fit the 10 bits t0_links consumes, got 0x400"):
+    with pytest.raises(ValueError, match="ev must be within the 10 bits t0_links consumes, got 0x400"):
         profile.expand(0x400)
 
 

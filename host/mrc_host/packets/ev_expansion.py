@@ -15,10 +15,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["MAXIMUM_BITS", "EvField", "EvProfile"]
+__all__ = ["MAXIMUM_BITS", "EvField", "EvProfile", "EvRuleError"]
 
 MAXIMUM_BITS = 256
 """An expanded EV is at most an address and one SRH segment."""
+
+
+class EvRuleError(ValueError):
+    """A rule of protocol.md 2.8 is broken.
+
+    Parameters
+    ----------
+    attribute : str
+        What breaks it, such as ``fields[0].mask``.
+    rule : str
+        What is allowed, worded to follow "must be".
+    value : int
+        What was given.
+    text : str
+        The value as messages show it.
+    """
+
+    def __init__(self, attribute: str, rule: str, value: int, text: str = "") -> None:
+        super().__init__(f"{attribute} must be {rule}, got {text or value}")
+        self.attribute = attribute
+        self.rule = rule
+        self.value = value
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,7 @@ class EvProfile:
 
     Raises
     ------
-    ValueError
+    EvRuleError
         When a rule of protocol.md 2.8 is broken; the message names field, value and rule.
     """
 
@@ -104,40 +126,35 @@ class EvProfile:
         total = sum(self.format_widths)
         for number, format_width in enumerate(self.format_widths):
             if format_width < 1:
-                raise ValueError(f"format_widths[{number}] must be at least 1 bit, got {format_width}")
+                raise EvRuleError(f"format_widths[{number}]", "at least 1 bit", format_width)
         if not 1 <= total <= MAXIMUM_BITS:
-            raise ValueError(f"format_widths must sum up to 1 to {MAXIMUM_BITS} bits, got {total}")
+            raise EvRuleError("format_widths", f"1 to {MAXIMUM_BITS} bits in sum", total)
         if len(self.fields) > len(self.format_widths):
-            raise ValueError(
-                f"fields must be at most as many as the {len(self.format_widths)} format fields, "
-                f"got {len(self.fields)}"
+            raise EvRuleError(
+                "fields", f"at most as many as the {len(self.format_widths)} format fields", len(self.fields)
             )
         for number, item in enumerate(self.fields):
-            where = f"fields[{number}]"
-            allowed = self.format_widths[number]
-            if not 1 <= item.width <= allowed:
-                raise ValueError(
-                    f"{where}.width must be between 1 and the format field's {allowed} bits, got {item.width}"
-                )
-            limit = (1 << item.width) - 1
-            if not 0 <= item.init_val <= limit:
-                raise ValueError(
-                    f"{where}.init_val must fit {item.width} bits (0 to {limit:#x}), got {item.init_val:#x}"
-                )
-            if not 0 <= item.mask <= limit:
-                raise ValueError(
-                    f"{where}.mask must lie within {item.width} bits (0 to {limit:#x}), got {item.mask:#x}"
-                )
-            room = (1 << item.ev_bits) - 1
-            if not 0 <= item.highest <= room:
-                raise ValueError(
-                    f"{where}.max_val must fit the {item.ev_bits} bits set in the mask (0 to {room:#x}), "
-                    f"got {item.highest:#x}"
-                )
-            if not 0 <= item.min_val <= item.highest:
-                raise ValueError(
-                    f"{where}.min_val must be between 0 and max_val {item.highest:#x}, got {item.min_val:#x}"
-                )
+            self._check_field(f"fields[{number}]", item, self.format_widths[number])
+
+    @staticmethod
+    def _check_field(where: str, item: EvField, allowed: int) -> None:
+        if not 1 <= item.width <= allowed:
+            raise EvRuleError(
+                f"{where}.width", f"between 1 and the format field's {allowed} bits", item.width
+            )
+        limit = (1 << item.width) - 1
+        room = (1 << item.ev_bits) - 1
+        for name, value, low, high, rule in (
+            ("init_val", item.init_val, 0, limit, f"within {item.width} bits (0 to {limit:#x})"),
+            ("mask", item.mask, 0, limit, f"within {item.width} bits (0 to {limit:#x})"),
+            (
+                "max_val", item.highest, 0, room,
+                f"within the {item.ev_bits} bits set in the mask (0 to {room:#x})",
+            ),
+            ("min_val", item.min_val, 0, item.highest, f"between 0 and max_val {item.highest:#x}"),
+        ):  # fmt: skip
+            if not low <= value <= high:
+                raise EvRuleError(f"{where}.{name}", rule, value, f"{value:#x}")
 
     @classmethod
     def from_json(cls, data: Any) -> EvProfile:
@@ -170,11 +187,11 @@ class EvProfile:
 
         Raises
         ------
-        ValueError
+        EvRuleError
             For an EV that is too wide, or a field's EV bits outside its min_val to max_val.
         """
         if not 0 <= ev < 1 << self.ev_bits:
-            raise ValueError(f"ev must fit the {self.ev_bits} bits {self.name} consumes, got {ev:#x}")
+            raise EvRuleError("ev", f"within the {self.ev_bits} bits {self.name} consumes", ev, f"{ev:#x}")
         self._check_ranges(ev)
         result = self.template
         for source, size_mask, target in self._runs:
@@ -187,9 +204,8 @@ class EvProfile:
             remaining -= item.ev_bits
             value = ev >> remaining & ((1 << item.ev_bits) - 1)
             if not item.min_val <= value <= item.highest:
-                raise ValueError(
-                    f"the EV bits of fields[{number}] must be between {item.min_val} and {item.highest}, "
-                    f"got {value}"
+                raise EvRuleError(
+                    f"the EV bits of fields[{number}]", f"between {item.min_val} and {item.highest}", value
                 )
 
     def expand_hex(self, ev: str) -> str:
