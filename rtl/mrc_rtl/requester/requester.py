@@ -160,13 +160,12 @@ class Requester(wiring.Component):
             sequencer.hurry.eq(table.draining),
         ]
         # Tracker
-        for name in ("look_qp", "look_psn", "clear", "clear_psn", "give", "give_slot", "set_queued"):
+        for name in ("look_qp", "look_psn", "clear", "give", "give_slot", "set_queued"):
             m.d.comb += getattr(tracker, name).eq(getattr(sequencer, name))
         for name in ("clear_queued", "merge", "merge_base", "merge_bitmap", "merge_unacked", "merge_next"):
             m.d.comb += getattr(tracker, name).eq(getattr(sequencer, name))
         for name in ("acked", "queued", "slot", "attributes", "merge_done", "merge_beyond"):
             m.d.comb += getattr(sequencer, name).eq(getattr(tracker, name))
-        m.d.comb += [tracker.clear_qp.eq(sequencer.look_qp), tracker.merge_qp.eq(sequencer.look_qp)]
 
         # A packet that leaves frees its count; the sequencer's own events come first.
         sent = self.sent.payload

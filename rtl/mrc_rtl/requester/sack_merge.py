@@ -1,30 +1,38 @@
-"""Merges the bitmap of a SACK into words of 32 acked bits."""
+"""Merges the bitmap of a SACK into the acked bits of a ring of PSNs."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
 
-__all__ = ["SackMerge"]
+__all__ = ["WORD", "WORD_LOG2", "SackMerge"]
 
-_WORDS = 3  # a bitmap of 64 bits at any alignment touches at most three words of 32
+#: PSNs whose bits share a word of memory.
+WORD_LOG2 = 3
+WORD = 1 << WORD_LOG2
+
+_BITMAP = 64
 
 
-def _turned(half: Value, place: Value) -> Value:
-    """``half`` rotated upwards by ``place``, in one cycle."""
-    for bit in range(5):
-        half = Mux(place[bit], half.rotate_left(1 << bit), half)
-    return half
+def _words(psn: Value, base: Value) -> tuple[Value, Value]:
+    """Words from the base's to that of a PSN: their number, at most 15, and whether it is negative."""
+    distance = (psn[WORD_LOG2:] - base[WORD_LOG2:])[: 24 - WORD_LOG2]
+    far = distance[4:-1].any()
+    return distance[:4] | far.replicate(4), distance[-1]
+
+
+def _from(place: Value) -> Value:
+    """Ones from bit ``place`` of a word upwards."""
+    return (((1 << WORD) - 1) << place)[:WORD]
 
 
 class SackMerge(wiring.Component):
-    """Walks the three words a bitmap may touch, four cycles each, and writes those in which a bit is new.
+    """Walks the nine words of eight PSNs that a bitmap may touch, one a cycle.
 
-    Both halves of the bitmap are rotated by the base's place in its word; a mask of that place then says
-    which bits of a word come from the half before and which from the half at hand. One rotator, one
-    subtractor and one mask generator do all of it, one after the other. At 64 and 128 bit, where feedback
-    comes more slowly, the rotator is a register that turns by 8, 2 or 1: at most 8 cycles more for each half.
+    A word's eight bits are cut out of the bitmap's byte at hand and the one before it; bits below ``unacked``
+    and from ``next`` on are masked. The word read is written back one cycle later, while the next one is
+    read.
 
     Parameters
     ----------
@@ -34,14 +42,12 @@ class SackMerge(wiring.Component):
     -------
     start : 1
         Pulse. ``base`` (24), ``bitmap`` (64), ``unacked`` (24) and ``next`` (24) stay until ``done``.
-    psn : 24
-        First PSN of the word in work: address of the bits memory while ``busy``.
-    word : 32
-        Acked bits read from there.
-    write, merged : 1, 32
-        Write the word back.
+    word_number
+        Word of the ring that is read, while ``busy``.
+    write, bits : 1, 8
+        The bits to add to the word that was read in the cycle before; zero without ``write``.
     busy, done : 1
-        ``done`` pulses in the last cycle of ``busy``.
+        ``done`` pulses in the last cycle of ``busy``, with the last ``write``.
     beyond : 1
         With ``done``: a bit stood for a PSN that is not below ``next``, and was ignored.
 
@@ -50,18 +56,16 @@ class SackMerge(wiring.Component):
     """
 
     def __init__(self, config: NicConfig) -> None:
-        self.serial = config.packet_interval > 4
         super().__init__(
             {
                 "start": In(1),
                 "base": In(24),
-                "bitmap": In(64),
+                "bitmap": In(_BITMAP),
                 "unacked": In(24),
                 "next": In(24),
-                "psn": Out(24),
-                "word": In(32),
+                "word_number": Out(config.psn_ring_bits + 1 - WORD_LOG2),
                 "write": Out(1),
-                "merged": Out(32),
+                "bits": Out(WORD),
                 "busy": Out(1),
                 "done": Out(1),
                 "beyond": Out(1),
@@ -70,82 +74,67 @@ class SackMerge(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        place = self.base[:5]
-        count = Signal(range(_WORDS))
-        last = Signal()
-        rotated = Signal(32)  # half at hand
-        before = Signal(32)  # half before it
-        split = Signal(32)  # ones from the base's place upwards
-        steps = Signal(5)  # by how much the half still has to turn
-        minuend = Signal(24)
-        words = Signal(19)  # words of 32 from the one in work to that of the minuend
-        place_from = Signal(5)
-        from_distance = Signal(32)
-        high_mask = Signal(32)
-        bits = Signal(32)
+        base = Signal(24, reset_less=True)
+        count = Signal(range(_BITMAP // WORD + 1))
+        before = Signal(WORD, reset_less=True)  # the byte of the bitmap before the one at hand
+        walking = Signal()
 
-        half = Signal(32)
+        # The words in which the first PSN that counts and the first one that does not stand, seen from the
+        # base's; ``started`` and ``ended`` tell that they lie before the word in work.
+        first, end = Signal(4, reset_less=True), Signal(4, reset_less=True)
+        started, ended = Signal(), Signal()
+        first_word, first_before = _words(self.unacked, base)
+        end_word, end_before = _words(self.next, base)
+
+        at_hand = Signal(WORD)
+        cut = Signal(WORD)
+        allowed, excess = Signal(WORD), Signal(WORD)
+        in_first, in_end = Signal(), Signal()
         m.d.comb += [
-            last.eq(count == _WORDS - 1),
-            half.eq(Mux(count == 0, self.bitmap[:32], self.bitmap[32:])),
-            minuend.eq(self.base),
+            # Behind the bitmap's last byte come zeros.
+            at_hand.eq(Cat(self.bitmap, Const(0, WORD)).word_select(count, WORD)),
+            cut.eq((Cat(before, at_hand) << base[:WORD_LOG2])[WORD : 2 * WORD]),
+            in_first.eq(count == first),
+            in_end.eq(count == end),
+            allowed.eq(
+                started.replicate(WORD) | (_from(self.unacked[:WORD_LOG2]) & in_first.replicate(WORD))
+            ),
+            excess.eq(ended.replicate(WORD) | (_from(self.next[:WORD_LOG2]) & in_end.replicate(WORD))),
         ]
-        # Ones from the bit upwards that is the minuend's place, seen from the word in work; all when that is
-        # before the word, none when it is behind.
-        m.d.comb += from_distance.eq((0xFFFF_FFFF << place_from) & Mux(words.any(), 0, 0xFFFF_FFFF))
-        with m.If(words[-1]):
-            m.d.comb += from_distance.eq(0xFFFF_FFFF)
-
-        m.d.comb += [self.busy.eq(1), self.merged.eq(self.word | (bits & high_mask))]
-        m.d.sync += [words.eq(minuend[5:] - self.psn[5:]), place_from.eq(minuend[:5])]
+        m.d.sync += [self.write.eq(walking), self.bits.eq(0)]
+        m.d.comb += self.busy.eq(1)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.sync += self.psn.eq(Cat(Const(0, 5), self.base[5:]))
-                    m.d.sync += [before.eq(0), count.eq(0), self.beyond.eq(0)]
-                    m.d.sync += words.eq(0)  # the base is in the first word
-                    m.next = "SPLIT"
-            with m.State("SPLIT"):
-                m.d.sync += split.eq(from_distance)
-                m.next = "ALIGN"
-            with m.State("ALIGN"):
-                m.d.comb += minuend.eq(self.unacked)
-                m.next = "LOW"
-                with m.If(last):
-                    m.d.sync += rotated.eq(0)
-                with m.Else():
-                    m.d.sync += [rotated.eq(half if self.serial else _turned(half, place)), steps.eq(place)]
-                    if self.serial:
-                        m.next = "TURN"
-            if self.serial:
-                with m.State("TURN"):
-                    m.d.comb += minuend.eq(self.unacked)
-                    with m.If(steps[3:].any()):
-                        m.d.sync += [rotated.eq(rotated.rotate_left(8)), steps[3:].eq(steps[3:] - 1)]
-                    with m.Elif(steps[1:3].any()):
-                        m.d.sync += [rotated.eq(rotated.rotate_left(2)), steps[1:3].eq(steps[1:3] - 1)]
-                    with m.Elif(steps[0]):
-                        m.d.sync += [rotated.eq(rotated.rotate_left(1)), steps[0].eq(0)]
-                    with m.Else():
-                        m.next = "LOW"
-            with m.State("LOW"):
-                m.d.comb += minuend.eq(self.next)
+                    m.d.sync += [base.eq(self.base), self.beyond.eq(0)]
+                    m.next = "LIMIT"
+            with m.State("LIMIT"):
                 m.d.sync += [
-                    bits.eq(((before & ~split) | (rotated & split)) & from_distance),
-                    before.eq(rotated),
+                    first.eq(first_word),
+                    started.eq(first_before),
+                    end.eq(end_word),
+                    ended.eq(end_before),
+                    self.word_number.eq(base[WORD_LOG2:]),
+                    count.eq(0),
+                    before.eq(0),
                 ]
-                m.next = "HIGH"
-            with m.State("HIGH"):
-                m.d.sync += high_mask.eq(~from_distance)
-                m.next = "WRITE"
-            with m.State("WRITE"):
-                m.d.comb += self.write.eq((bits & high_mask).any())
-                with m.If((bits & ~high_mask).any()):
+                m.next = "WALK"
+            with m.State("WALK"):
+                m.d.comb += walking.eq(1)
+                m.d.sync += [
+                    self.bits.eq(cut & allowed & ~excess),
+                    before.eq(at_hand),
+                    self.word_number.eq(self.word_number + 1),
+                    count.eq(count + 1),
+                ]
+                with m.If(in_first):
+                    m.d.sync += started.eq(1)
+                with m.If(in_end):
+                    m.d.sync += ended.eq(1)
+                with m.If((cut & allowed & excess).any()):
                     m.d.sync += self.beyond.eq(1)
-                m.d.sync += [count.eq(count + 1), self.psn[5:].eq(self.psn[5:] + 1)]
-                m.next = "ALIGN"
-                with m.If(last):
+                with m.If(count == _BITMAP // WORD):
                     m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.done.eq(1)

@@ -31,7 +31,7 @@ from .records import (
 )
 from .segmenter import message_info, segment_view
 from .timers import timer_command
-from .tx_tracker import psn_attributes
+from .tx_tracker import ev_check, psn_attributes
 
 __all__ = ["Operation", "Sequencer"]
 
@@ -104,7 +104,6 @@ class Sequencer(wiring.Component):
                 "slot": In(slot),
                 "attributes": In(psn_attributes(config)),
                 "clear": Out(1),
-                "clear_psn": Out(24),
                 "give": Out(1),
                 "give_slot": Out(slot),
                 "set_queued": Out(1),
@@ -208,7 +207,6 @@ class Sequencer(wiring.Component):
             self.merge_bitmap.eq(seth.sack_bitmap),
             self.merge_unacked.eq(context.psns.unacked),
             self.merge_next.eq(context.psns.next),
-            self.clear_psn.eq(self.look_psn),
             # At most a ring of PSNs is outstanding: no more bits than the limit has.
             self.outstanding.eq(context.psns.next - context.psns.unacked),
         ]
@@ -299,7 +297,7 @@ class Sequencer(wiring.Component):
                     self.at_end.eq(~self.behind.any()),
                     self.was_acked.eq(self.acked),
                     self.was_queued.eq(self.queued),
-                    self.same_ev.eq(neth.entropy == self.attributes.ev),
+                    self.same_ev.eq(ev_check(neth.entropy) == self.attributes.check),
                     self.covered.eq((self.last_psn - context.progress.ack_next)[23]),
                 ]
                 m.next = "ACT"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from amaranth.hdl import Signal
 
 from ..tables import CompletionStatus, QpErrorReason
+from .sack_merge import WORD_LOG2
 from .segmenter import mtu_exponents
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def add_states(s: "Sequencer") -> None:
             s.jobs.w_en.eq(1),
             s.new_job.ack_request.eq(window_end | (last & stop)),
             s.give.eq(1),
-            s.clear.eq(psns.next[:5] == 0),
+            s.clear.eq(psns.next[:WORD_LOG2] == 0),
             s.event.eq(1),
         ]
         m.d.sync += psns.next.eq(psns.next + 1)

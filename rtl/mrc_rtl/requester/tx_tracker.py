@@ -1,6 +1,6 @@
 """What the requester remembers of each PSN it has sent."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -8,22 +8,37 @@ from amaranth.lib.wiring import In, Out
 from ..config import NicConfig
 from ..records import plane_bits
 from .records import send_slot_bits, sent_record
-from .sack_merge import SackMerge
+from .sack_merge import WORD, WORD_LOG2, SackMerge
 
-__all__ = ["TxTracker", "psn_attributes"]
+__all__ = ["TxTracker", "ev_check", "psn_attributes"]
+
+#: Bits that stand for an entropy value.
+_CHECK = 12
+
+
+def ev_check(ev: Value) -> Value:
+    """Twelve bits of an entropy value, to tell an echo of the last transmission from one of another.
+
+    Values that differ in one bit differ in the result, and so do those of an EV set in SRv6 mode with up to
+    16 uplinks, replicas and 8 planes; of others one pair in 4,096 looks alike.
+    """
+    return ev[:12] ^ ev[12:24][::-1] ^ Cat(Const(0, 4), ev[24:][::-1])
 
 
 def psn_attributes(config: NicConfig) -> data.StructLayout:
-    """Of the last transmission of a PSN: its entropy value, when, and the times it was sent again (to 3)."""
+    """Of the last transmission of a PSN: its entropy value, when, and the times it was sent again (to 3).
+
+    ``check`` stands for the value on the wire (:func:`ev_check`), which ``plane`` and ``ev_index`` name.
+    """
     return data.StructLayout(
-        {"ev": 32, "plane": plane_bits(config), "ev_index": 5, "time": 16, "retransmissions": 2}
+        {"check": _CHECK, "plane": plane_bits(config), "ev_index": 5, "time": 16, "retransmissions": 2}
     )
 
 
 class TxTracker(wiring.Component):
     """Rings of per-PSN state, one per QP, in three memories.
 
-    *Bits*: words of 32 PSNs, acked and queued (for retransmission). The ring is twice as long as the largest
+    *Bits*: words of 8 PSNs, acked and queued (for retransmission). The ring is twice as long as the largest
     window, so the word of a PSN that is sent for the first time holds nothing of the window any more: it is
     cleared when its first PSN is sent, and nothing has to be cleared when the window moves. *Slots*: the send
     request of a PSN, written when the PSN is given out. *Attributes*: written when bind sends it.
@@ -39,15 +54,15 @@ class TxTracker(wiring.Component):
     -------
     look_qp, look_psn
         Look-up; one cycle later ``acked``, ``queued``, ``slot`` and ``attributes`` belong to that PSN.
-    clear, clear_qp, clear_psn
-        Clear the word of bits that holds the PSN.
+    clear
+        Clear the word of bits that holds the PSN looked up in the cycle before.
     give, give_slot
-        Remember the send request of ``clear_qp``, ``clear_psn``.
+        Remember the send request of the PSN that is being looked up.
     set_queued, clear_queued
         Change the queued bit of the PSN looked up in the cycle before.
-    merge, merge_qp, merge_base, merge_bitmap, merge_unacked, merge_next, merge_done, merge_beyond
-        Mark the PSNs of a SACK bitmap from ``merge_unacked`` to below ``merge_next`` as acked; keep
-        all inputs until ``merge_done``. ``merge_beyond``: the bitmap held PSNs that were never sent.
+    merge, merge_base, merge_bitmap, merge_unacked, merge_next, merge_done, merge_beyond
+        Mark the PSNs of a SACK bitmap for ``look_qp``, from ``merge_unacked`` to below ``merge_next``, as
+        acked; keep all inputs until ``merge_done``. ``merge_beyond``: the bitmap held PSNs never sent.
     sent : stream of sent_record, in
         First transmissions are taken at once; a retransmission waits for ``take_sent``, which the sequencer
         gives one cycle after it has looked the PSN up.
@@ -69,14 +84,11 @@ class TxTracker(wiring.Component):
                 "slot": Out(slot),
                 "attributes": Out(psn_attributes(config)),
                 "clear": In(1),
-                "clear_qp": In(config.qp_bits),
-                "clear_psn": In(24),
                 "give": In(1),
                 "give_slot": In(slot),
                 "set_queued": In(1),
                 "clear_queued": In(1),
                 "merge": In(1),
-                "merge_qp": In(config.qp_bits),
                 "merge_base": In(24),
                 "merge_bitmap": In(64),
                 "merge_unacked": In(24),
@@ -95,53 +107,41 @@ class TxTracker(wiring.Component):
         ring = config.psn_ring_bits
 
         # Bits
-        m.submodules.bits = bits = Memory(shape=64, depth=config.qps << (ring + 1 - 5), init=[])
+        depth = config.qps << (ring + 1 - WORD_LOG2)
+        m.submodules.bits = bits = Memory(shape=2 * WORD, depth=depth, init=[])
         bits_read, bits_write = bits.read_port(), bits.write_port()
         m.submodules.merging = merging = SackMerge(config)
+        looked_row = Signal.like(bits_read.addr)
+        looked_bit = Signal(WORD_LOG2)
+        m.d.sync += [looked_row.eq(bits_read.addr), looked_bit.eq(self.look_psn[:WORD_LOG2])]
+        word_number = Mux(merging.busy, merging.word_number, self.look_psn[WORD_LOG2 : ring + 1])
+        acked, queued = bits_read.data[:WORD], bits_read.data[WORD:]
+        changed = Signal(WORD)
+        kept = (~self.clear).replicate(WORD)
         m.d.comb += [
             merging.start.eq(self.merge),
             merging.base.eq(self.merge_base),
             merging.bitmap.eq(self.merge_bitmap),
             merging.unacked.eq(self.merge_unacked),
             merging.next.eq(self.merge_next),
-            merging.word.eq(bits_read.data[:32]),
             self.merge_done.eq(merging.done),
             self.merge_beyond.eq(merging.beyond),
-        ]
-
-        def row(qp: Signal, psn: Signal) -> Cat:
-            return Cat(psn[5 : ring + 1], qp)
-
-        looked_row = Signal.like(bits_read.addr)
-        looked_bit = Signal(5)
-        m.d.sync += [looked_row.eq(row(self.look_qp, self.look_psn)), looked_bit.eq(self.look_psn[:5])]
-        with m.If(merging.busy):
-            m.d.comb += bits_read.addr.eq(row(self.merge_qp, merging.psn))
-        with m.Else():
-            m.d.comb += bits_read.addr.eq(row(self.look_qp, self.look_psn))
-        acked, queued = bits_read.data[:32], bits_read.data[32:]
-        m.d.comb += [
+            bits_read.addr.eq(Cat(word_number, self.look_qp)),
             self.acked.eq(acked.bit_select(looked_bit, 1)),
             self.queued.eq(queued.bit_select(looked_bit, 1)),
+            # Every change is one of the word that was read in the cycle before.
+            changed.eq(1 << looked_bit),
+            bits_write.addr.eq(looked_row),
+            bits_write.en.eq(merging.write | self.clear | self.set_queued | self.clear_queued),
+            bits_write.data[:WORD].eq((acked | merging.bits) & kept),
+            bits_write.data[WORD:].eq(
+                (
+                    (queued & ~(changed & self.clear_queued.replicate(WORD)))
+                    | (changed & self.set_queued.replicate(WORD))
+                )
+                & kept
+            ),
         ]
-        changed_bit = Signal(32)
-        m.d.comb += changed_bit.eq(1 << looked_bit)
-        with m.If(merging.write):
-            m.d.comb += [
-                bits_write.en.eq(1),
-                bits_write.addr.eq(row(self.merge_qp, merging.psn)),
-                bits_write.data.eq(Cat(merging.merged, queued)),
-            ]
-        with m.Elif(self.clear):
-            m.d.comb += [bits_write.en.eq(1), bits_write.addr.eq(row(self.clear_qp, self.clear_psn))]
-        with m.Else():
-            m.d.comb += [
-                bits_write.en.eq(self.set_queued | self.clear_queued),
-                bits_write.addr.eq(looked_row),
-                bits_write.data.eq(
-                    Cat(acked, Mux(self.set_queued, queued | changed_bit, queued & ~changed_bit))
-                ),
-            ]
 
         # Slots
         m.submodules.slots = slots = Memory(shape=send_slot_bits(config), depth=config.qps << ring, init=[])
@@ -149,7 +149,7 @@ class TxTracker(wiring.Component):
         m.d.comb += [
             slot_read.addr.eq(Cat(self.look_psn[:ring], self.look_qp)),
             self.slot.eq(slot_read.data),
-            slot_write.addr.eq(Cat(self.clear_psn[:ring], self.clear_qp)),
+            slot_write.addr.eq(Cat(self.look_psn[:ring], self.look_qp)),
             slot_write.data.eq(self.give_slot),
             slot_write.en.eq(self.give),
         ]
@@ -169,7 +169,7 @@ class TxTracker(wiring.Component):
             self.attributes.eq(attribute_read.data),
             attribute_write.addr.eq(Cat(sent.psn[:ring], sent.qp)),
             attribute_write.en.eq(self.sent.valid & self.sent.ready & ~sent.discard),
-            attribute_write.data.ev.eq(sent.ev),
+            attribute_write.data.check.eq(ev_check(sent.ev)),
             attribute_write.data.plane.eq(sent.plane),
             attribute_write.data.ev_index.eq(sent.ev_index),
             attribute_write.data.time.eq(sent.time),
