@@ -65,6 +65,12 @@ class ModelOptions:
     # Receiving
     out_of_window: str = "nack"
     always_skip_after: int = 0
+    resource_nack: bool = True
+    error_nack: bool = True
+    sack_base_align: int = 1
+    reverse_probes: bool = True
+    penalty_start_permille: int = 1000
+    advertise_mpr: str = "fixed"
     service_time: bool = True
     zero_length_immediate: bool = True
     transport_ack: str = "message"
@@ -155,6 +161,10 @@ class ModelOptions:
         return cls(
             control_path="ingress",
             out_of_window="drop",
+            resource_nack=False,
+            error_nack=False,
+            sack_base_align=32,
+            reverse_probes=False,
             mark_reaction=False,
             loss_blame="none",
             obey_always_skip=False,
@@ -202,6 +212,31 @@ OPTIONS: dict[str, Option] = {
         "Marked packets in a row on one EV after which a responder sends ALWAYS_SKIP; 0: never.",
         low=0,
         high=255,
+    ),
+    "resource_nack": Option(
+        "protocol.md 3.5", "A packet that finds its plane's buffer full is answered by NACK NO_PKT_BUFFER."
+    ),
+    "error_nack": Option(
+        "protocol.md 3.5",
+        "A packet for a QP in ERROR is answered by NACK UNEXP_EVENT, at most one per RTT and QP.",
+    ),
+    "sack_base_align": Option(
+        "profile.md 5", "The base of a SACK bitmap is aligned down to so many PSNs.", low=1, high=64
+    ),
+    "reverse_probes": Option(
+        "protocol.md 2.6", "A QP that receives and does not send probes EVs for its control packets."
+    ),
+    "penalty_start_permille": Option(
+        "protocol.md 3.8",
+        "Fill of a plane's receive buffer, in 1/1000, from which SACKs carry a penalty on the window; "
+        "1000: never.",
+        low=1,
+        high=1000,
+    ),
+    "advertise_mpr": Option(
+        "protocol.md 2.5",
+        "MPR in SACKs: the tracking range, or less of it the fuller the receive buffer is.",
+        ("fixed", "buffer"),
     ),
     "service_time": Option("Q15", "Reflected timestamps are later by the time the responder took."),
     "zero_length_immediate": Option("Q23", "A WRITE_WITH_IMM may carry no data."),

@@ -37,8 +37,11 @@ class ModelPacket:
         ``mrc_rtl.records.Trimmed``: how it arrived.
     source, destination : int
         Inner IPv6 addresses.
-    outer_destination : int
-        Outer IPv6 address to send to instead of the template's (probes along a given path), 0 for none.
+    outer_source, outer_destination : int
+        Outer IPv6 addresses: as received, 0 without an outer header. To send: instead of the template's where
+        they are not 0; a packet without QP has an outer header when ``outer_destination`` is not 0.
+    segment : int
+        Segment of a routing header to send, 0 for none.
     timestamp : int
         16 bits in ticks of 128 ns: TSETH, PETH, ERTH of requests; reflected in SACK, NACK and responses.
     message_number, receive_number : int
@@ -108,6 +111,7 @@ class ModelPacket:
         "operation",
         "out_of_order",
         "outer_destination",
+        "outer_source",
         "partition_key",
         "payload",
         "penalty",
@@ -126,6 +130,7 @@ class ModelPacket:
         "retransmission",
         "sack_base",
         "sack_bitmap",
+        "segment",
         "source",
         "source_context",
         "syndrome",
@@ -151,7 +156,9 @@ class ModelPacket:
         self.trimmed: int = 0
         self.source: int = 0
         self.destination: int = 0
+        self.outer_source: int = 0
         self.outer_destination: int = 0
+        self.segment: int = 0
         self.timestamp: int = 0
         self.message_number: int = 0
         self.receive_number: int = 0
