@@ -13,6 +13,7 @@ import pytest
 
 from mrc_host.fabric.usid import QpTemplate
 from mrc_host.model.codec import FrameDecoder, FrameEncoder
+from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.shell import Settings
 from mrc_host.model.templates import Template
@@ -158,8 +159,8 @@ def reference(packet, srv6):
     )
 
 
-def encoded(packet, srv6=True):
-    return FrameEncoder(PLANE, settings(1)).encode(packet, template(srv6))
+def encoded(packet, srv6=True, **options):
+    return FrameEncoder(PLANE, settings(1), ModelOptions(**options)).encode(packet, template(srv6))
 
 
 def arriving(frame, srv6=True):
@@ -170,8 +171,8 @@ def arriving(frame, srv6=True):
     return frame[:38] + end + frame[54:]
 
 
-def decoder(mtu=4096):
-    return FrameDecoder(PLANE, settings(2), mtu)
+def decoder(mtu=4096, **options):
+    return FrameDecoder(PLANE, settings(2), ModelOptions(**options), mtu)
 
 
 def fields(packet):
@@ -199,6 +200,8 @@ def test_decoding_gives_back_what_was_encoded(opcode, srv6):
         expected = {
             **fields(packet), "qp": -1, "plane": PLANE, "source": OWN, "destination": PEER,
             "partition_key": 0x8001, "destination_qpn": 2 if endpoint else 0x123,
+            "outer_source": wire.outer_address([0x1002, OWN_USID | 0x1000]) if srv6 else 0,
+            "outer_destination": wire.outer_address([PEER_USID | 0x1000]) if srv6 else 0,
         }  # fmt: skip
         assert fields(found) == expected
 
@@ -215,12 +218,51 @@ def test_far_duplicates_saturate_the_offset_and_probes_replace_it():
 
 
 def test_an_explicit_outer_destination_replaces_the_template():
-    packet = sample(Opcode.ENDPOINT_REQUEST)
-    packet.outer_destination, packet.destination = wire.outer_address([5, 6]), OWN
+    packet = sample(Opcode.WRITE_ONLY)
+    packet.outer_destination = wire.outer_address([5, 6])
     headers = decode(encoded(packet)).headers
     assert headers[1].fields["destination"] == wire.outer_address([5, 6])
     assert headers[1].fields["source"] == wire.outer_address([0x1002, OWN_USID | 0x1000])
-    assert headers[2].fields["destination"] == OWN
+    packet.segment = wire.outer_address([7])
+    found = decode(encoded(packet))
+    assert [name for name, _ in found.headers[:5]] == ["ethernet", "ipv6", "srh", "ipv6", "udp"]
+    assert (found["srh"]["segment"], found.icrc_ok) == (packet.segment, True)
+
+
+@pytest.mark.parametrize("srv6", [False, True])
+def test_endpoint_operations_need_no_template(srv6):
+    packet = sample(Opcode.ENDPOINT_REQUEST)
+    packet.destination = PEER
+    if srv6:
+        packet.outer_source = wire.outer_address([1, 2])
+        packet.outer_destination = wire.outer_address([PEER_USID | 0x1000])
+    frame = FrameEncoder(PLANE, settings(1), ModelOptions()).encode(packet, None)
+    found = decoder().decode(frame)
+    assert (found.source, found.destination, found.destination_qpn) == (OWN, PEER, 2)
+    assert (found.outer_source, found.psn, found.ev) == (packet.outer_source, packet.psn, EV)
+
+
+def test_options_of_the_wire_format():
+    packet = sample(Opcode.WRITE_ONLY)
+    swapped = arriving(encoded(packet, source_port_half="lower", timestamp_resolution=1))
+    assert decode(swapped)["udp"]["source_port"] == EV & 0xFFFF
+    assert decode(swapped)["tseth"]["tsr"] == 1
+    assert decoder(source_port_half="lower").decode(swapped).ev == EV
+    judge = decoder(udp_ports="4791")
+    assert judge.decode(swapped) is None and judge.reason == PortCounter.DROP_NOT_MRC
+    response = encoded(sample(Opcode.ENDPOINT_RESPONSE), endpoint_op_shift=4)
+    assert response[114 + 1] >> 4 & 3 == 1
+    assert decoder(endpoint_op_shift=4).decode(arriving(response)).operation == 1
+    assert decode(encoded(sample(Opcode.SACK), cc_flags=5))["seth"]["cc_fl"] == 5
+    request = sample(Opcode.ENDPOINT_REQUEST)
+    request.timestamped = False
+    frame = arriving(encoded(request))
+    assert not decoder().decode(frame).timestamped
+    assert decoder(timestamp_always_valid=True).decode(frame).timestamped
+    cut = arriving(trim(encoded(packet), 128, True, False))
+    assert decoder().decode(cut).trimmed
+    judge = decoder(trimmed_length="headers")
+    assert judge.decode(cut) is None and judge.reason == PortCounter.TRIM_IGNORED
 
 
 def refusal(frame, **options):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from struct import Struct
 
+from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import UNBOUND, ModelPacket
 from mrc_host.model.shell import Settings
 from mrc_host.model.templates import Template, address_bytes
@@ -38,6 +39,7 @@ _PETH = Struct(">HBBHHHHHH")
 _ERTH = Struct(">HBBIIHH")
 _EETH = Struct(">HH24xHHI")
 _AETH = Struct(">I")
+_SEGMENT = Struct(">BBBBBBH16s")
 _METH = Struct(">HH")
 _STAMP = Struct(">HH")
 _OUTER = Struct(">IHBB32s")
@@ -60,7 +62,6 @@ _UDP_BYTES, _BTH_BYTES, _METH_BYTES = wire.UDP.bytes, wire.BTH.bytes, wire.METH.
 _ICRC_BYTES = wire.ICRC.bytes
 _IPV6_TYPE = int(wire.EtherType.IPV6).to_bytes(2, "big")
 _IPV4_TYPE = int(wire.EtherType.IPV4).to_bytes(2, "big")
-_ROCE, _MRC = wire.UDP_PORTS
 
 # Bytes behind the BTH by opcode, without TSETH.
 _BODY_BYTES = {
@@ -69,8 +70,14 @@ _BODY_BYTES = {
 _STAMP_BYTES = wire.TSETH.bytes
 
 
-def body_bytes(packet: ModelPacket) -> bytes:
+def body_bytes(packet: ModelPacket, options: ModelOptions) -> bytes:
     """The headers of a packet behind its BTH.
+
+    Parameters
+    ----------
+    packet : ModelPacket
+    options : ModelOptions
+        ``timestamp_resolution``, ``cc_flags`` and ``endpoint_op_shift``.
 
     Raises
     ------
@@ -84,7 +91,7 @@ def body_bytes(packet: ModelPacket) -> bytes:
                 packet.receive_number,
                 packet.message_number & 0xFFFF,
                 packet.timestamp,
-                _STAMP_VALID,
+                options.timestamp_resolution << 15 | _STAMP_VALID,
                 packet.address,
                 packet.remote_key,
                 packet.message_length,
@@ -108,7 +115,7 @@ def body_bytes(packet: ModelPacket) -> bytes:
             packet.source_context,
             packet.destination_context,
             cumulative,
-            0,
+            options.cc_flags,
             packet.mpr_units,
             _distance(packet.sack_base, cumulative) & 0xFFFF,
             packet.sack_bitmap,
@@ -131,18 +138,16 @@ def body_bytes(packet: ModelPacket) -> bytes:
             0,
             packet.timestamp,
         )
+    stamp = options.timestamp_resolution << 15 | _STAMP_VALID if packet.timestamped else 0
     if opcode == _PROBE:
         return _PETH.pack(
             0, 0, 0, packet.probe_id, 0, packet.source_context, packet.destination_context,
-            packet.timestamp, _STAMP_VALID if packet.timestamped else 0,
+            packet.timestamp, stamp,
         )  # fmt: skip
     if opcode == _REQUEST:
-        return _ERTH.pack(
-            packet.operation, 0, 0, packet.port_mask, 0,
-            packet.timestamp, _STAMP_VALID if packet.timestamped else 0,
-        )  # fmt: skip
+        return _ERTH.pack(packet.operation, 0, 0, packet.port_mask, 0, packet.timestamp, stamp)
     if opcode == _RESPONSE:
-        return _EETH.pack(packet.operation << 2, 0, packet.timestamp, 0, 0)
+        return _EETH.pack(packet.operation << options.endpoint_op_shift, 0, packet.timestamp, 0, 0)
     raise ValueError(f"opcode must be one of MRC, got {opcode:#04x}")
 
 
@@ -159,27 +164,30 @@ class FrameEncoder:
     plane : int
         Number of the port.
     settings : Settings
-        For MAC addresses, followed when they change.
+        MAC addresses, own address and UDP port, followed when they change.
+    options : ModelOptions
+        What :func:`body_bytes` takes, and ``source_port_half``.
     """
 
-    __slots__ = ("_ethernet", "_macs", "_plane", "_settings")
+    __slots__ = ("_ethernet", "_macs", "_options", "_plane", "_settings", "_upper")
 
-    def __init__(self, plane: int, settings: Settings) -> None:
+    def __init__(self, plane: int, settings: Settings, options: ModelOptions) -> None:
         self._plane = plane
         self._settings = settings
+        self._options = options
+        self._upper: bool = options.source_port_half == "upper"
         self._macs: tuple[int, int] = (-1, -1)
         self._ethernet: bytes = b""
 
-    def encode(self, packet: ModelPacket, template: Template) -> bytes:
+    def encode(self, packet: ModelPacket, template: Template | None) -> bytes:
         """The bytes of a frame, without FCS.
 
         Parameters
         ----------
         packet : ModelPacket
-            ``ev`` must be bound. Endpoint operations take ``destination_qpn`` from the packet; a packet with
-            an ``outer_destination`` goes there.
-        template : Template
-            Of the QP it belongs to.
+            ``ev`` must be bound.
+        template : Template or None
+            Of the QP it belongs to; None for an endpoint operation that belongs to none.
         """
         settings, plane = self._settings, self._plane
         macs = (settings.next_hop_mac[plane], settings.mac[plane])
@@ -188,19 +196,24 @@ class FrameEncoder:
             self._ethernet = macs[0].to_bytes(6, "big") + macs[1].to_bytes(6, "big") + _IPV6_TYPE
         payload = packet.payload
         pad = -len(payload) & 3
-        body = body_bytes(packet)
+        body = body_bytes(packet, self._options)
         tail = body + payload + bytes(pad) if payload else body
         datagram = _UDP_BYTES + _BTH_BYTES + len(tail) + _ICRC_BYTES
         opcode = packet.opcode
-        ev = packet.ev
+        ev = packet.ev if self._upper else packet.ev >> 16 | (packet.ev & 0xFFFF) << 16
         word = _VERSION | packet.traffic_class << 20 | ev & 0xFFFF
         flags = packet.ack_request << 31 | packet.retransmission << 29 | packet.psn
         if packet.timestamped and opcode in _WRITES:
             flags |= 1 << 28
-        qpn = wire.ENDPOINT_QPN if opcode in (_REQUEST, _RESPONSE) else template.destination_qpn
-        inner, port, key = template.inner, template.udp_port, template.partition_key
-        if packet.destination:
-            inner = inner[:16] + address_bytes(packet.destination)
+        qpn = wire.ENDPOINT_QPN
+        if template is None:
+            inner = address_bytes(settings.own_address) + address_bytes(packet.destination)
+            port, key, hops = settings.udp_destination_port, wire.PKEY_DEFAULT, wire.HOP_LIMIT
+        else:
+            inner, port, key = template.inner, template.udp_port, template.partition_key
+            hops = template.hop_limit
+            if opcode not in (_REQUEST, _RESPONSE):
+                qpn = template.destination_qpn
         crc = zlib.crc32(
             _ICRC_HEAD.pack(
                 _MASKED_PREFIX, _MASKED_WORD, datagram, _UDP, 0xFF, inner,
@@ -210,17 +223,33 @@ class FrameEncoder:
         )  # fmt: skip
         crc = zlib.crc32(tail, crc)
         ip = _INNER.pack(
-            word, datagram, _UDP, template.hop_limit, inner,
-            ev >> 16, port, datagram, 0, opcode, pad << 4, key, qpn, flags,
-        )  # fmt: skip
-        if template.encapsulated:
-            if packet.outer_destination:
-                outer = template.outer_source(plane) + address_bytes(packet.outer_destination)
-            else:
-                outer = template.outer(plane, ev)
-            head = _OUTER.pack(word, datagram + _IPV6_BYTES, _IPV6, template.outer_hop_limit, outer)
-            return self._ethernet + head + ip + tail + _ICRC.pack(crc)
-        return self._ethernet + ip + tail + _ICRC.pack(crc)
+            word, datagram, _UDP, hops, inner, ev >> 16, port, datagram, 0, opcode, pad << 4, key, qpn, flags
+        )
+        end = _ICRC.pack(crc)
+        if template is not None and template.encapsulated and not packet.outer_destination:
+            head = _OUTER.pack(
+                word,
+                datagram + _IPV6_BYTES,
+                _IPV6,
+                template.outer_hop_limit,
+                template.outer(plane, packet.ev),
+            )
+            return self._ethernet + head + ip + tail + end
+        if packet.outer_destination:
+            source = template.outer_source(plane) if template is not None else b""
+            return self._ethernet + self._outer(packet, source, word, datagram) + ip + tail + end
+        return self._ethernet + ip + tail + end
+
+    def _outer(self, packet: ModelPacket, source: bytes, word: int, datagram: int) -> bytes:
+        """The outer headers of a packet that says where it goes."""
+        if packet.outer_source:
+            source = address_bytes(packet.outer_source)
+        outer = source + address_bytes(packet.outer_destination)
+        length = datagram + _IPV6_BYTES
+        if not packet.segment:
+            return _OUTER.pack(word, length, _IPV6, wire.HOP_LIMIT, outer)
+        segment = _SEGMENT.pack(_IPV6, 2, wire.SRH_ROUTING_TYPE, 1, 0, 0, 0, address_bytes(packet.segment))
+        return _OUTER.pack(word, length + _SRH_BYTES, _ROUTING, wire.HOP_LIMIT, outer) + segment
 
 
 class FrameDecoder:
@@ -232,6 +261,9 @@ class FrameDecoder:
         Number of the port.
     settings : Settings
         Own addresses and DSCPs, followed when they change.
+    options : ModelOptions
+        ``udp_ports``, ``source_port_half``, ``timestamp_always_valid``, ``trimmed_length`` and
+        ``endpoint_op_shift``.
     mtu : int
         Largest payload in bytes.
 
@@ -241,12 +273,20 @@ class FrameDecoder:
         PortCounter of the frame that was refused last.
     """
 
-    __slots__ = ("_mtu", "_plane", "_settings", "reason")
+    __slots__ = (
+        "_any_stamp", "_mtu", "_op_shift", "_plane", "_ports", "_settings", "_strict_trim", "_upper", "reason"
+    )  # fmt: skip
 
-    def __init__(self, plane: int, settings: Settings, mtu: int) -> None:
+    def __init__(self, plane: int, settings: Settings, options: ModelOptions, mtu: int) -> None:
         self._plane = plane
         self._settings = settings
         self._mtu = mtu
+        accepted = options.udp_ports
+        self._ports: tuple[int, ...] = wire.UDP_PORTS if accepted == "both" else (int(accepted),)
+        self._upper: bool = options.source_port_half == "upper"
+        self._any_stamp: bool = options.timestamp_always_valid
+        self._strict_trim: bool = options.trimmed_length == "headers"
+        self._op_shift: int = options.endpoint_op_shift
         self.reason: int = 0
 
     def decode(self, frame: bytes, bad_fcs: bool = False) -> ModelPacket | None:
@@ -303,7 +343,7 @@ class FrameDecoder:
         if inner >= 0:
             if size >= udp + 4:
                 port = frame[udp + 2] << 8 | frame[udp + 3]
-                not_mrc = not_mrc or port not in (_ROCE, _MRC)
+                not_mrc = not_mrc or port not in self._ports
             own = settings.own_address.to_bytes(16, "big")
             destination = frame[inner + 24 : inner + _IPV6_BYTES]
             wrong_address = wrong_address or destination != own[: len(destination)]
@@ -334,7 +374,8 @@ class FrameDecoder:
         length = 0
         start = body
         if trimmed:
-            if not write or size < body + _METH_BYTES:
+            contradicts = self._strict_trim and announced != size - udp
+            if not write or size < body + _METH_BYTES or contradicts:
                 return self._refuse(PortCounter.TRIM_IGNORED)
         else:
             difference = size - udp - announced
@@ -360,7 +401,10 @@ class FrameDecoder:
         packet.partition_key = key
         packet.ack_request = flags >> 31 == 1
         packet.retransmission = flags >> 29 & 1 == 1
-        packet.ev = source_port << 16 | word & 0xFFFF
+        if self._upper:
+            packet.ev = source_port << 16 | word & 0xFFFF
+        else:
+            packet.ev = (word & 0xFFFF) << 16 | source_port
         packet.plane = self._plane
         packet.traffic_class = word >> 20 & 0xFF
         packet.marked = marked
@@ -368,13 +412,18 @@ class FrameDecoder:
         packet.source = int.from_bytes(frame[inner + 8 : inner + 24], "big")
         packet.destination = int.from_bytes(frame[inner + 24 : inner + 40], "big")
         packet.length = length
+        if inner > _ETHERNET_BYTES:
+            packet.outer_source = int.from_bytes(frame[22:38], "big")
+            packet.outer_destination = int.from_bytes(frame[38:54], "big")
         if trimmed:
             _read_trimmed(packet, frame, body, stamped)
         elif write:
             _read_write(packet, frame, body, stamped)
             packet.payload = frame[start : start + length]
         else:
-            _read_control(packet, frame, body)
+            _read_control(packet, frame, body, self._op_shift)
+        if self._any_stamp and (stamped or opcode in (_PROBE, _REQUEST)):
+            packet.timestamped = True
         return packet
 
 
@@ -424,7 +473,7 @@ def _read_write(packet: ModelPacket, frame: bytes, at: int, stamped: bool) -> No
         (packet.immediate,) = _IMMEDIATE.unpack_from(frame, at)
 
 
-def _read_control(packet: ModelPacket, frame: bytes, at: int) -> None:
+def _read_control(packet: ModelPacket, frame: bytes, at: int, op_shift: int) -> None:
     opcode = packet.opcode
     if opcode == _SACK:
         (
@@ -464,7 +513,7 @@ def _read_control(packet: ModelPacket, frame: bytes, at: int) -> None:
         packet.timestamped = kind & 0xF == _STAMP_VALID
     else:
         first, _, packet.timestamp, _, _ = _EETH.unpack_from(frame, at)
-        packet.operation = first >> 2 & 3
+        packet.operation = first >> op_shift & 3
 
 
 def _signed(value: int) -> int:
