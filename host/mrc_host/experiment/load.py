@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from mrc_host.errors import ConfigError, MrcError
+from mrc_host.documents import line_of, read_mapping
+from mrc_host.errors import ConfigError
 from mrc_host.experiment.schema import Experiment, check_experiment
 from mrc_host.experiment.workload import WORKLOADS, Workload
 
@@ -42,16 +43,7 @@ def load_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
     MrcError
         The file cannot be read or is not YAML.
     """
-    try:
-        document = YAML(typ="rt").load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise MrcError(f"{file}: must be a readable text file, got: {error}") from error
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{file}:" if mark is None else f"{file}:{mark.line + 1}:"
-        raise MrcError(f"{place} must be valid YAML, got: {getattr(error, 'problem', error)}") from error
-    if not isinstance(document, Mapping):
-        raise ConfigError("the file", "a mapping of keys to values", document, file=file)
+    document = read_mapping(file)
     plain = _plain(document)
     overridden = [_override(plain, text) for text in overrides]
     try:
@@ -60,7 +52,7 @@ def load_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
         keys = tuple(error.path.split("."))
         if any(_concerns(path, keys, document) for path in overridden):
             raise error.located(OVERRIDE, None) from error
-        raise error.located(file, _line(document, keys)) from error
+        raise error.located(file, line_of(document, keys)) from error
 
 
 def parse_experiment(data: Mapping[str, Any]) -> Experiment:
@@ -139,7 +131,7 @@ def _concerns(overridden: tuple[str, ...], keys: tuple[str, ...], document: Any)
     """Whether an override put what an error is about where it is: the key, or a section around it."""
     if keys[: len(overridden)] == overridden:
         return True
-    return overridden[: len(keys)] == keys and _line(document, keys) is None
+    return overridden[: len(keys)] == keys and line_of(document, keys) is None
 
 
 def _index(node: list[Any], keys: tuple[str, ...], position: int) -> int:
@@ -208,24 +200,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
             if found is not None:
                 return found
     return None
-
-
-def _line(document: Any, keys: Sequence[str]) -> int | None:
-    """Return the line, from 1, of the deepest key of a path that stands in the file."""
-    line = None
-    node = document
-    for key in keys:
-        if isinstance(node, Mapping) and key in node:
-            line = node.lc.key(key)[0] + 1 if hasattr(node, "lc") else line
-            node = node[key]
-        elif (
-            isinstance(node, Sequence)
-            and not isinstance(node, str)
-            and key.isdigit()
-            and int(key) < len(node)
-        ):
-            line = node.lc.item(int(key))[0] + 1 if hasattr(node, "lc") else line
-            node = node[int(key)]
-        else:
-            break
-    return line
