@@ -186,6 +186,7 @@ class EvState(IntEnum):
     GOOD = 1 << 0
     ASSUMED_BAD = 1 << 1
     DENIED = 1 << 2
+    UNKNOWN = 1 << 31  # the host cannot tell; never in a table
 
 
 class EndpointOperation(IntEnum):
@@ -493,7 +494,7 @@ ENDPOINT_OPERATION = Table(
     "slot; not in the gateware. A write sends the request; while one is WAITING there it is refused. The "
     "result is also noticed as ENDPOINT_DONE",
     (
-        _f("request_id", 0, 0, 16, "on the wire; unique among outstanding requests"),
+        _f("request_id", 0, 0, 16, "on the wire; the host takes numbers below 0x4000, each once at a time"),
         _f("operation", 0, 16, 1, "EndpointOperation"),
         _f("encapsulation", 0, 17, 1, "Encapsulation"),
         _f("segment", 0, 18, 1, "1: a routing header carries the segment"),

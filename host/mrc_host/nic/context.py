@@ -3,108 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from mrc_host.fabric.usid import UsidPlan
+from mrc_host.nic.async_event import AsyncEvent
 from mrc_host.nic.base import Nic, RegisterRead
 from mrc_host.nic.capabilities import Capabilities
+from mrc_host.nic.cc_profile import CcProfile
 from mrc_host.nic.completion import CompletionQueue
 from mrc_host.nic.driver import Driver
+from mrc_host.nic.endpoint_operations import EndpointOperations
+from mrc_host.nic.ev_checks import EvEventMask
+from mrc_host.nic.ev_format import EvFormat
+from mrc_host.nic.ev_profile import EvProfile
+from mrc_host.nic.identity import Identity, Settings
 from mrc_host.nic.memory import Allocator, ProtectionDomain
+from mrc_host.nic.notices import EvEvent, NoticeRing
 from mrc_host.nic.numbers import NumberPool
-from mrc_host.nic.path import EvProfile
+from mrc_host.nic.ports import Ports
 from mrc_host.nic.queue_pair import QueuePair
 from mrc_host.nic.verbs_error import VerbsError, check_range
-from mrc_rtl import wire
-from mrc_rtl.config import QP_NUMBER_BASE, TICK_PS
-from mrc_rtl.tables import EV_VALUES_PER_PLANE, EventKind, QpErrorReason, TableId
+from mrc_rtl.config import TICK_PS
+from mrc_rtl.tables import DeviceFlag
 
 __all__ = ["AsyncEvent", "Context", "Identity", "Settings"]
 
+#: Notices that fit the ring when nothing else is said.
+NOTICE_ENTRIES = 256
 PROTECTION_DOMAINS = 256
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who a host is on the fabric.
-
-    Parameters
-    ----------
-    address : int
-        Inner IPv6 address, 128 bits.
-    usid : int
-        uSID of the host with plane bits zero, 16 bits.
-    macs, next_hop_macs : tuple of int
-        MAC address of each port, and of the switch port it is connected to.
-    usid_block : int
-        Locator block, 32 bits.
-    """
-
-    address: int
-    usid: int
-    macs: tuple[int, ...]
-    next_hop_macs: tuple[int, ...]
-    usid_block: int = wire.USID_BLOCK
-
-    @classmethod
-    def of_host(cls, plan: UsidPlan, host: int) -> Identity:
-        """Return the identity of a host of a topology."""
-        planes = range(plan.topology.planes)
-        return cls(
-            address=plan.inner_address(host),
-            usid=plan.host_usid(host, 0),
-            macs=tuple(plan.host_mac(host, plane) for plane in planes),
-            next_hop_macs=tuple(plan.next_hop_mac(host, plane) for plane in planes),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Static settings of a device; the defaults are those of profile.md.
-
-    Parameters
-    ----------
-    udp_destination_port : int
-    dscp_no_trim, dscp_trimmable, dscp_retransmission, dscp_control, dscp_trimmed, dscp_trimmed_last_hop : int
-        Traffic classes.
-    trimming : bool
-        Data leaves in the classes that a fabric may trim.
-    sack_threshold : int
-        Bytes received between SACKs.
-    base_rtt_ps : int
-        Round-trip time of the empty network.
-    """
-
-    udp_destination_port: int = wire.UDP_PORT_ROCE
-    dscp_no_trim: int = wire.Dscp.NO_TRIM
-    dscp_trimmable: int = wire.Dscp.TRIMMABLE
-    dscp_retransmission: int = wire.Dscp.RETX
-    dscp_control: int = wire.Dscp.CONTROL
-    dscp_trimmed: int = wire.Dscp.TRIMMED
-    dscp_trimmed_last_hop: int = wire.Dscp.TRIMMED_LASTHOP
-    trimming: bool = False
-    sack_threshold: int = 16_384
-    base_rtt_ps: int = 63 * TICK_PS
-
-
-@dataclass(frozen=True)
-class AsyncEvent:
-    """Something that happened to a QP without being asked for.
-
-    Parameters
-    ----------
-    time_ps : int
-        When software read it.
-    kind : EventKind
-    qp_number : int
-    reason : QpErrorReason or None
-        For QP_ERROR: why.
-    """
-
-    time_ps: int
-    kind: EventKind
-    qp_number: int
-    reason: QpErrorReason | None
 
 
 class Context:
@@ -149,7 +73,12 @@ class Context:
         self.queue_pair_numbers = NumberPool("device.queue_pairs", capabilities.qps)
         self.completion_queue_numbers = NumberPool("device.completion_queues", capabilities.completion_queues)
         self.protection_domains = NumberPool("device.protection_domains", PROTECTION_DOMAINS)
-        self._profiles = NumberPool("device.ev_profiles", capabilities.ev_profiles)
+        self.ev_profiles: dict[int, EvProfile] = {}
+        self.ev_profile_numbers = NumberPool("device.ev_profiles", capabilities.ev_profiles)
+        self.cc_profile_numbers = NumberPool("device.cc_profiles", capabilities.cc_profiles)
+        self.ports = Ports(self)
+        self._notices: NoticeRing | None = None
+        self._endpoint_operations: EndpointOperations | None = None
         self._configure()
 
     def _configure(self) -> None:
@@ -187,15 +116,14 @@ class Context:
     def port_up(self, plane: int) -> bool:
         """Return whether a port has link and may be used (at once only)."""
         check_range("port", plane, 0, self.capabilities.planes - 1)
-        both = self.driver.read("port_status") & self.driver.read("port_administration")
-        return bool(both >> plane & 1)
+        return bool(self.ports.mask >> plane & 1)
 
     def set_ports(self, planes: Sequence[int]) -> None:
         """Let the engine use these ports and no others."""
         mask = 0
         for plane in planes:
             mask |= 1 << check_range("port", plane, 0, self.capabilities.planes - 1)
-        self.driver.write("port_administration", mask)
+        self.ports.set_mask(mask)
 
     # -- objects -----------------------------------------------------------------------------------------
 
@@ -226,27 +154,74 @@ class Context:
         self.completion_queues[number] = queue
         return queue
 
-    def ev_profile(self, planes: Sequence[Sequence[int]]) -> EvProfile:
-        """Make an array of entropy values.
+    def ev_profile(
+        self,
+        planes: Sequence[Sequence[int]],
+        *,
+        ev_min_active: int | None = None,
+        ev_event_mask: EvEventMask | None = None,
+        backups: int = 0,
+    ) -> EvProfile:
+        """Make a profile of mode AUTO from entropy values that the caller has chosen; it is ONLINE.
 
         Parameters
         ----------
         planes : sequence of sequences of int
             The 32-bit values of each plane.
+        ev_min_active : int, optional
+            By default a quarter of the values where the device has EV states.
+        ev_event_mask : EvEventMask, optional
+            By default all where the device has EV events.
+        backups : int
+            Last values of each plane that wait to replace one that goes bad.
 
         Raises
         ------
         VerbsError
-            EINVAL for number or size, ENOMEM when all profiles are in use.
+            EINVAL for number or size, ENOMEM when all profiles are in use, EOPNOTSUPP for what the device
+            cannot do.
         """
         values = EvProfile.check(self.nic.config, planes)
-        profile = EvProfile(self._profiles.take(), values)
-        for plane, row in enumerate(values):
-            base = (profile.number * len(values) + plane) * EV_VALUES_PER_PLANE
-            for number, value in enumerate(row):
-                fields = {"value": value, "port": plane + 1}
-                self.driver.write_table(TableId.EV_VALUE, base + number, fields)
+        flags = self.capabilities.flags
+        if ev_min_active is None:
+            ev_min_active = sum(map(len, values)) // 4 if DeviceFlag.EV_STATES in flags else 0
+        if ev_event_mask is None:
+            everything = EvEventMask.GOOD | EvEventMask.ASSUMED_BAD
+            ev_event_mask = everything if DeviceFlag.EV_EVENTS in flags else EvEventMask(0)
+        profile = self.create_ev_profile()
+        try:
+            profile.adopt(values, ev_min_active=ev_min_active, ev_event_mask=ev_event_mask, backups=backups)
+        except VerbsError:
+            profile.destroy()
+            raise
         return profile
+
+    def create_ev_profile(self) -> EvProfile:
+        """Make an EV profile in state INIT.
+
+        Raises
+        ------
+        VerbsError
+            ENOMEM when all are in use.
+        """
+        profile = EvProfile(self, self.ev_profile_numbers.take())
+        self.ev_profiles[profile.number] = profile
+        return profile
+
+    def ev_format(self) -> EvFormat:
+        """Make an EV format profile in state INIT."""
+        return EvFormat(self)
+
+    def cc_profile(self) -> CcProfile:
+        """Make a congestion control profile in state INIT.
+
+        Raises
+        ------
+        VerbsError
+            EOPNOTSUPP without congestion control, ENOMEM when all are in use.
+        """
+        CcProfile.require(self)
+        return CcProfile(self, self.cc_profile_numbers.take())
 
     def queue_pair(
         self,
@@ -273,6 +248,53 @@ class Context:
         self.queue_pairs[index] = pair
         return pair
 
+    # -- controller --------------------------------------------------------------------------------------
+
+    def open_notices(self, entries: int = NOTICE_ENTRIES) -> NoticeRing:
+        """Give the device the ring for EV events and finished endpoint requests, of a size of one's own.
+
+        Raises
+        ------
+        VerbsError
+            EOPNOTSUPP when the device reports nothing, EBUSY when it has its ring, EINVAL for the size.
+        """
+        if not self.capabilities.flags & (DeviceFlag.EV_EVENTS | DeviceFlag.EP_EV_PROBE):
+            self.capabilities.require(DeviceFlag.EV_EVENTS, "notices.entries", entries)
+        if self._notices is not None:
+            raise VerbsError("EBUSY", "notices.entries", entries, "given before the ring is first used")
+        self._notices = NoticeRing(self, entries)
+        return self._notices
+
+    @property
+    def notices(self) -> NoticeRing:
+        """The ring for EV events and finished endpoint requests, made when it is first used."""
+        return self._notices or self.open_notices()
+
+    @property
+    def endpoint_operations(self) -> EndpointOperations:
+        """EV probes and port status updates, see :class:`EndpointOperations`.
+
+        Raises
+        ------
+        VerbsError
+            EOPNOTSUPP when the device has none.
+        """
+        if self._endpoint_operations is None:
+            self.capabilities.require(DeviceFlag.EP_EV_PROBE, "endpoint_operations", "the first one")
+            self._endpoint_operations = EndpointOperations(self)
+        return self._endpoint_operations
+
+    def poll_ev_events(self, limit: int = 16) -> list[EvEvent]:
+        """Take up to ``limit`` EV events.
+
+        Raises
+        ------
+        VerbsError
+            EOPNOTSUPP when the device reports none.
+        """
+        self.capabilities.require(DeviceFlag.EV_EVENTS, "ev_events", limit)
+        return self.notices.poll_ev_events(limit)
+
     # -- events ------------------------------------------------------------------------------------------
 
     def poll_events(self) -> list[AsyncEvent]:
@@ -294,9 +316,8 @@ class Context:
         return [self._handle_event(time_ps, fields) for time_ps, fields in answers if fields["valid"]]
 
     def _handle_event(self, time_ps: int, fields: dict[str, int]) -> AsyncEvent:
-        kind = EventKind(fields["kind"])
-        reason = QpErrorReason(fields["reason"]) if kind is EventKind.QP_ERROR else None
+        event = AsyncEvent.of_register(time_ps, fields)
         pair = self.queue_pairs.get(fields["qp"])
-        if pair is not None and reason is not None:
-            pair.enter_error(reason)
-        return AsyncEvent(time_ps, kind, QP_NUMBER_BASE + fields["qp"], reason)
+        if event.reason is not None and pair is not None:
+            pair.enter_error(event.reason)
+        return event

@@ -20,42 +20,94 @@ is raised as :class:`VerbsError`.
 
 from __future__ import annotations
 
-from mrc_host.nic.capabilities import Capabilities
+from mrc_host.nic.capabilities import Capabilities, DeviceFlag
+from mrc_host.nic.cc_profile import CcProfile, NsccConfig
 from mrc_host.nic.completion import CompletionQueue, WorkCompletion
+from mrc_host.nic.connection import Endpoint, RemoteRegion
 from mrc_host.nic.context import AsyncEvent, Context, Identity, Settings
 from mrc_host.nic.counters import Counters, read_counters
+from mrc_host.nic.endpoint_operations import EndpointBatch, EndpointRequest, EndpointResult
+from mrc_host.nic.ev_batch import EvArrayEntry, EvBatchError, EvFlag, EvReplacement, EvStateChange
+from mrc_host.nic.ev_checks import EvEventMask, EvMode
+from mrc_host.nic.ev_format import EvFormat, EvFormatMode
+from mrc_host.nic.ev_profile import EvProfile
+from mrc_host.nic.ev_values import UNPOPULATED, EvKey
+from mrc_host.nic.life_cycle import ProfileState
 from mrc_host.nic.memory import Access, Allocator, Buffer, MemoryRegion, ProtectionDomain
-from mrc_host.nic.path import EvProfile, Path
-from mrc_host.nic.qp_attributes import Endpoint, Retry
+from mrc_host.nic.notices import EvEvent
+from mrc_host.nic.path import Path
+from mrc_host.nic.ports import PortAttributes, PortState
+from mrc_host.nic.qp_attributes import QpHint, Retry
+from mrc_host.nic.qp_status import QpStatus
 from mrc_host.nic.queue_pair import QueuePair
 from mrc_host.nic.verbs_error import VerbsError
-from mrc_rtl.tables import CompletionStatus, EventKind, QpErrorReason, QpState, WorkRequestOpcode
+from mrc_host.nic.work_request import WriteRequest
+from mrc_host.packets.ev_expansion import EvField
+from mrc_rtl.tables import (
+    CompletionStatus,
+    EndpointOperation,
+    EndpointStatus,
+    EventKind,
+    EvState,
+    QpErrorReason,
+    QpState,
+    WorkRequestOpcode,
+)
 
 __all__ = [
+    "UNPOPULATED",
     "Access",
     "Allocator",
     "AsyncEvent",
     "Buffer",
     "Capabilities",
+    "CcProfile",
     "CompletionQueue",
     "CompletionStatus",
     "Context",
     "Counters",
+    "DeviceFlag",
     "Endpoint",
+    "EndpointBatch",
+    "EndpointOperation",
+    "EndpointRequest",
+    "EndpointResult",
+    "EndpointStatus",
+    "EvArrayEntry",
+    "EvBatchError",
+    "EvEvent",
+    "EvEventMask",
+    "EvField",
+    "EvFlag",
+    "EvFormat",
+    "EvFormatMode",
+    "EvKey",
+    "EvMode",
     "EvProfile",
+    "EvReplacement",
+    "EvState",
+    "EvStateChange",
     "EventKind",
     "Identity",
     "MemoryRegion",
+    "NsccConfig",
     "Path",
+    "PortAttributes",
+    "PortState",
+    "ProfileState",
     "ProtectionDomain",
     "QpErrorReason",
+    "QpHint",
     "QpState",
+    "QpStatus",
     "QueuePair",
+    "RemoteRegion",
     "Retry",
     "Settings",
     "VerbsError",
     "WorkCompletion",
     "WorkRequestOpcode",
+    "WriteRequest",
     "connect",
     "read_counters",
 ]

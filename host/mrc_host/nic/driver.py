@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from mrc_host.errors import InfrastructureError
 from mrc_host.nic.base import Nic, RegisterError, RegisterRead
 from mrc_rtl.registers import Register, config_hash, register_map
-from mrc_rtl.tables import TABLES, TableId
+from mrc_rtl.tables import TABLES, ControlTableId, TableId
 
 __all__ = ["Driver"]
 
@@ -110,12 +110,14 @@ class Driver:
 
     # -- tables ------------------------------------------------------------------------------------------
 
-    def write_table(self, table: TableId, index: int, fields: Mapping[str, int], check: bool = True) -> None:
+    def write_table(
+        self, table: TableId | ControlTableId, index: int, fields: Mapping[str, int], check: bool = True
+    ) -> None:
         """Write an entry of a described table; fields not named are zero.
 
         Parameters
         ----------
-        table : TableId
+        table : TableId or ControlTableId
         index : int
             Entry, see :data:`mrc_rtl.tables.TABLES`.
         fields : mapping
@@ -134,7 +136,9 @@ class Driver:
         words = description.pack(**dict(fields))[: description.write_words]
         self.write_words(table, index, words, check)
 
-    def write_words(self, table: TableId, index: int, words: Sequence[int], check: bool = True) -> None:
+    def write_words(
+        self, table: TableId | ControlTableId, index: int, words: Sequence[int], check: bool = True
+    ) -> None:
         """Write an entry of any table as 64-bit words, see :meth:`write_table`."""
         data = self.registers["data"]
         for number, word in enumerate(words):
@@ -144,12 +148,12 @@ class Driver:
         if check:
             self._check_command(table, index)
 
-    def read_table(self, table: TableId, index: int) -> dict[str, int]:
+    def read_table(self, table: TableId | ControlTableId, index: int) -> dict[str, int]:
         """Read an entry of a described table (at once only)."""
         description = TABLES[table]
         return description.unpack(self.read_words(table, index, description.words))
 
-    def read_words(self, table: TableId, index: int, count: int) -> list[int]:
+    def read_words(self, table: TableId | ControlTableId, index: int, count: int) -> list[int]:
         """Read 64-bit words of an entry of any table (at once only).
 
         Raises
@@ -199,10 +203,10 @@ class Driver:
         else:
             self.nic.schedule_write(self.time_ps, address, value)
 
-    def _command(self, table: TableId, index: int, count: int, write: bool) -> None:
+    def _command(self, table: TableId | ControlTableId, index: int, count: int, write: bool) -> None:
         self.write_fields("command", table=table, write=write, count=count, index=index)
 
-    def _check_command(self, table: TableId, index: int) -> None:
+    def _check_command(self, table: TableId | ControlTableId, index: int) -> None:
         # A read of the data buffer waits for the command; after it the status is final.
         data, status = self.registers["data"].offset, self.registers["command_status"]
         if self.time_ps is not None:

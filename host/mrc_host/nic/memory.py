@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from mrc_host.nic.connection import RemoteRegion
 from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl.tables import TableId
 
@@ -190,6 +191,10 @@ class MemoryRegion:
     def rkey(self) -> int:
         """Key for the peer."""
         return self.key
+
+    def remote(self, name: str = "") -> RemoteRegion:
+        """Return what the peer must know to write here, for ``QueuePair.endpoint``."""
+        return RemoteRegion(self.address, self.length, self.rkey, name)
 
     def deregister(self) -> None:
         """Make the key invalid and give the entry back; the engine first finishes writes that are in flight.

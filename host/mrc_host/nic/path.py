@@ -1,22 +1,14 @@
-"""How a QP's packets travel: addresses and encapsulation (the header template), and its entropy values."""
+"""How a QP's packets travel: addresses and encapsulation (the header template)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mrc_host.fabric.usid import QpTemplate
-from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl import wire
-from mrc_rtl.config import NicConfig
-from mrc_rtl.tables import (
-    EV_VALUES_PER_PLANE,
-    TEMPLATE_IMAGE_OFFSET,
-    TEMPLATE_WORDS,
-    Encapsulation,
-)
+from mrc_rtl.tables import TEMPLATE_IMAGE_OFFSET, TEMPLATE_WORDS, Encapsulation
 
-__all__ = ["EvProfile", "Path"]
+__all__ = ["Path"]
 
 
 @dataclass(frozen=True)
@@ -61,45 +53,6 @@ class Path:
         content = bytes(options) + image
         content += bytes(8 * TEMPLATE_WORDS - len(content))
         return [int.from_bytes(content[at : at + 8], "little") for at in range(0, len(content), 8)]
-
-
-@dataclass(frozen=True)
-class EvProfile:
-    """An array of entropy values that QPs can refer to; made by ``Context.ev_profile``.
-
-    Parameters
-    ----------
-    number : int
-        Its number in the engine.
-    planes : tuple of tuples of int
-        The values of each plane, at most 32.
-    """
-
-    number: int
-    planes: tuple[tuple[int, ...], ...]
-
-    @staticmethod
-    def check(config: NicConfig, planes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-        """Return the values as tuples when an engine can hold them.
-
-        Raises
-        ------
-        VerbsError
-            EINVAL for the number of planes, of values, or for a value that does not fit 32 bits.
-        """
-        if len(planes) != config.planes:
-            raise VerbsError("EINVAL", "ev_profile.planes", len(planes), f"{config.planes}, one list a plane")
-        limit = min(EV_VALUES_PER_PLANE, config.evs_per_plane)
-        for plane, values in enumerate(planes):
-            check_range(f"ev_profile.planes[{plane}].count", len(values), 1, limit)
-            for value in values:
-                check_range(f"ev_profile.planes[{plane}].value", value, 0, (1 << 32) - 1)
-        return tuple(tuple(values) for values in planes)
-
-    @staticmethod
-    def by_plane(values: Sequence[int], planes: int) -> list[list[int]]:
-        """Sort SRv6 entropy values (``UsidPlan.ev_set``) by the plane they carry."""
-        return [[ev for ev in values if wire.EV.unpack(ev)["plane"] == plane] for plane in range(planes)]
 
 
 def _bytes(header: wire.Header, **fields: int) -> bytes:

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mrc_host.nic.completion import CompletionQueue, WorkCompletion
+from mrc_host.nic.connection import Endpoint, RemoteRegion
+from mrc_host.nic.ev_profile import EvProfile
 from mrc_host.nic.memory import ProtectionDomain
-from mrc_host.nic.path import EvProfile, Path
-from mrc_host.nic.qp_attributes import Endpoint, Retry, check_attributes
+from mrc_host.nic.path import Path
+from mrc_host.nic.qp_attributes import Retry, check_attributes
+from mrc_host.nic.qp_rows import option_row, receive_row, send_row
+from mrc_host.nic.qp_status import QpStatus
 from mrc_host.nic.verbs_error import VerbsError, check_range
+from mrc_host.nic.work_request import WriteOperands, WriteRequest
 from mrc_rtl.config import QP_NUMBER_BASE
-from mrc_rtl.tables import CompletionStatus, QpErrorReason, QpState, TableId, WorkRequestOpcode
+from mrc_rtl.tables import (
+    CompletionStatus,
+    ControlTableId,
+    QpErrorReason,
+    QpState,
+    TableId,
+    WorkRequestOpcode,
+)
 
 if TYPE_CHECKING:
     from mrc_host.nic.context import Context
 
 __all__ = ["QueuePair"]
 
-SMALLEST_MTU = 256
-LONGEST_MESSAGE = (1 << 32) - 1
-
 
 @dataclass(frozen=True)
 class _Posted:
     wr_id: int
     opcode: WorkRequestOpcode
-    signalled: bool
 
 
 class QueuePair:
@@ -86,8 +95,16 @@ class QueuePair:
         """Receive requests posted and not completed."""
         return len(self._receives)
 
-    def endpoint(self, starting_psn: int = 0) -> Endpoint:
-        """Return what the peer must know, to be carried by the application's own channel."""
+    def endpoint(self, starting_psn: int = 0, regions: Sequence[RemoteRegion] = ()) -> Endpoint:
+        """Return what the peer must know, to be carried by the application's own channel.
+
+        Parameters
+        ----------
+        starting_psn : int
+            First PSN this end will send, ``sq_psn``.
+        regions : sequence of RemoteRegion
+            Memory the peer may write (``MemoryRegion.remote``).
+        """
         capabilities = self.context.capabilities
         return Endpoint(
             qp_number=self.number,
@@ -95,7 +112,15 @@ class QueuePair:
             address=self.context.identity.address,
             mpr=capabilities.mpr,
             max_wimm=capabilities.immediates,
+            dynamic_mpr=capabilities.dynamic_mpr,
+            trim_nack=capabilities.trim_nack,
+            svc_time=capabilities.svc_time,
+            regions=tuple(regions),
         )
+
+    def query(self) -> QpStatus:
+        """Ask the device about the QP (at once only)."""
+        return QpStatus.read(self.context.driver, self.context.capabilities.controlled, self.index)
 
     # -- states ------------------------------------------------------------------------------------------
 
@@ -123,7 +148,9 @@ class QueuePair:
             self._write_receive(QpState.ERROR)
             self.enter_error(QpErrorReason.HOST)
             return
+        self._check_with_device(checked)
         self.attributes.update(checked)
+        self._write_options()
         if state is QpState.RTR:
             self._write_path()
             # Feedback leaves as soon as packets arrive, so paths and profile stand before the receive side.
@@ -141,12 +168,20 @@ class QueuePair:
         self.state = QpState.RESET
         self._clear()
 
-    def to_init(self, ev_profile: EvProfile, *, partition_key: int = 0xFFFF) -> None:
+    def to_init(self, ev_profile: EvProfile, *, partition_key: int = 0xFFFF, **attributes: Any) -> None:
         """RESET → INIT."""
-        self.modify(QpState.INIT, ev_profile=ev_profile, partition_key=partition_key)
+        self.modify(QpState.INIT, ev_profile=ev_profile, partition_key=partition_key, **attributes)
 
-    def to_rtr(self, path: Path, peer: Endpoint, *, path_mtu: int) -> None:
-        """INIT → RTR (ready to receive) with what the peer said about itself."""
+    def to_rtr(self, path: Path, peer: Endpoint, *, path_mtu: int, dynamic_mpr: bool = False) -> None:
+        """INIT → RTR (ready to receive) with what the peer said about itself.
+
+        Raises
+        ------
+        VerbsError
+            As :meth:`modify`; EINVAL for a dynamic MPR that the peer does not want.
+        """
+        if dynamic_mpr and not peer.dynamic_mpr:
+            raise VerbsError("EINVAL", "qp.dynamic_mpr", dynamic_mpr, "False unless the peer wants it too")
         self.modify(
             QpState.RTR,
             path=path,
@@ -155,11 +190,16 @@ class QueuePair:
             rq_psn=peer.starting_psn,
             mpr_dest=peer.mpr,
             max_wimm_dest=peer.max_wimm,
+            dynamic_mpr=dynamic_mpr,
+            trim_nack_dest_unsupported=not peer.trim_nack,
+            svc_time_dest_unsupported=not peer.svc_time,
         )
 
-    def to_rts(self, *, sq_psn: int = 0, timeout: int = 7, retry: Retry | None = None) -> None:
+    def to_rts(
+        self, *, sq_psn: int = 0, timeout: int = 7, retry: Retry | None = None, **attributes: Any
+    ) -> None:
         """RTR → RTS (ready to send)."""
-        self.modify(QpState.RTS, sq_psn=sq_psn, timeout=timeout, retry=retry or Retry())
+        self.modify(QpState.RTS, sq_psn=sq_psn, timeout=timeout, retry=retry or Retry(), **attributes)
 
     def to_error(self) -> None:
         """Any state → ERROR; what is outstanding completes with FLUSHED."""
@@ -172,7 +212,7 @@ class QueuePair:
         self.state = QpState.ERROR
         self.error_reason = reason
         while self._receives:
-            self._flush(self.receive_queue, self._receives.popleft(), WorkRequestOpcode.RECEIVE_IMM)
+            self._flush(self.receive_queue, self._receives.popleft())
 
     def destroy(self) -> None:
         """Reset the QP and give its number back; nothing of it is left in the engine."""
@@ -182,54 +222,25 @@ class QueuePair:
 
     # -- work requests -----------------------------------------------------------------------------------
 
-    def write(
-        self,
-        wr_id: int,
-        *,
-        local_address: int,
-        lkey: int,
-        length: int,
-        remote_address: int,
-        rkey: int,
-        signalled: bool = True,
-    ) -> None:
+    def write(self, wr_id: int, **operands: Unpack[WriteOperands]) -> None:
         """Post an RDMA WRITE.
 
         Parameters
         ----------
         wr_id : int
             Comes back in the completion, 64 bits.
-        local_address, lkey : int
-            Virtual address and key of the data.
-        length : int
-            Bytes, 1 to 2^32 − 1.
-        remote_address, rkey : int
-            Virtual address and key at the peer.
-        signalled : bool
-            Write a completion on success; on failure there always is one.
+        operands
+            ``local_address``, ``lkey``, ``length``, ``remote_address``, ``rkey``, ``signalled``, see
+            :class:`~mrc_host.nic.work_request.WriteRequest`.
 
         Raises
         ------
         VerbsError
             EINVAL for the state or a value, ENOMEM when the send queue is full.
         """
-        check_range("wr.length", length, 1, LONGEST_MESSAGE)
-        self._post_send(
-            WorkRequestOpcode.WRITE, wr_id, local_address, lkey, length, remote_address, rkey, 0, signalled
-        )
+        self.post_send(WriteRequest(wr_id=wr_id, **operands))
 
-    def write_imm(
-        self,
-        wr_id: int,
-        *,
-        local_address: int,
-        lkey: int,
-        length: int,
-        remote_address: int,
-        rkey: int,
-        immediate: int,
-        signalled: bool = True,
-    ) -> None:
+    def write_imm(self, wr_id: int, *, immediate: int, **operands: Unpack[WriteOperands]) -> None:
         """Post an RDMA WRITE WITH IMMEDIATE: as :meth:`write`, and the peer completes a posted receive.
 
         Parameters
@@ -242,12 +253,32 @@ class QueuePair:
         VerbsError
             As :meth:`write`.
         """
-        check_range("wr.length", length, 0, LONGEST_MESSAGE)
         check_range("wr.immediate", immediate, 0, (1 << 32) - 1)
-        self._post_send(
-            WorkRequestOpcode.WRITE_WITH_IMM,
-            wr_id, local_address, lkey, length, remote_address, rkey, immediate, signalled,
-        )  # fmt: skip
+        self.post_send(WriteRequest(wr_id=wr_id, immediate=immediate, **operands))
+
+    def post_send(self, request: WriteRequest) -> None:
+        """Post a send request; in ERROR it is flushed at once.
+
+        Raises
+        ------
+        VerbsError
+            As :meth:`write`.
+        """
+        posted = _Posted(request.wr_id, request.opcode)
+        if self.state is QpState.ERROR:
+            self._flush(self.send_queue, posted)
+            return
+        if self.state is not QpState.RTS:
+            raise VerbsError("EINVAL", "qp.state", self.state.name, "RTS to post a send request")
+        depth = self.context.capabilities.send_queue_depth
+        if len(self._sends) >= depth:
+            raise VerbsError("ENOMEM", "qp.sends_outstanding", depth + 1, f"at most {depth}")
+        slot = self.index * depth + self._sends_posted % depth
+        driver = self.context.driver
+        driver.write_table(TableId.SEND_REQUEST, slot, request.row(), check=False)
+        driver.write_fields("send_doorbell", qp=self.index, count=1)
+        self._sends.append(posted)
+        self._sends_posted += 1
 
     def post_recv(self, wr_id: int) -> None:
         """Post a receive request, which one WRITE WITH IMMEDIATE of the peer completes.
@@ -260,9 +291,9 @@ class QueuePair:
         check_range("wr.wr_id", wr_id, 0, (1 << 64) - 1)
         if self.state is QpState.RESET:
             raise VerbsError("EINVAL", "qp.state", self.state.name, "INIT or later to post a receive")
-        posted = _Posted(wr_id, WorkRequestOpcode.RECEIVE_IMM, True)
+        posted = _Posted(wr_id, WorkRequestOpcode.RECEIVE_IMM)
         if self.state is QpState.ERROR:
-            self._flush(self.receive_queue, posted, posted.opcode)
+            self._flush(self.receive_queue, posted)
             return
         depth = self.context.capabilities.receive_queue_depth
         if len(self._receives) >= depth:
@@ -295,60 +326,9 @@ class QueuePair:
         self._sends_posted = 0
         self._receives_posted = 0
 
-    def _post_send(
-        self,
-        opcode: WorkRequestOpcode,
-        wr_id: int,
-        local_address: int,
-        lkey: int,
-        length: int,
-        remote_address: int,
-        rkey: int,
-        immediate: int,
-        signalled: bool,
-    ) -> None:
-        for name, value, bits in (
-            ("wr_id", wr_id, 64),
-            ("local_address", local_address, 64),
-            ("lkey", lkey, 32),
-            ("remote_address", remote_address, 64),
-            ("rkey", rkey, 32),
-        ):
-            check_range(f"wr.{name}", value, 0, (1 << bits) - 1)
-        posted = _Posted(wr_id, opcode, signalled)
-        if self.state is QpState.ERROR:
-            self._flush(self.send_queue, posted, opcode)
-            return
-        if self.state is not QpState.RTS:
-            raise VerbsError("EINVAL", "qp.state", self.state.name, "RTS to post a send request")
-        depth = self.context.capabilities.send_queue_depth
-        if len(self._sends) >= depth:
-            raise VerbsError("ENOMEM", "qp.sends_outstanding", depth + 1, f"at most {depth}")
-        slot = self.index * depth + self._sends_posted % depth
-        driver = self.context.driver
-        driver.write_table(
-            TableId.SEND_REQUEST,
-            slot,
-            {
-                "wr_id": wr_id,
-                "local_address": local_address,
-                "remote_address": remote_address,
-                "length": length,
-                "local_key": lkey,
-                "immediate": immediate,
-                "remote_key": rkey,
-                "opcode": opcode,
-                "signalled": signalled,
-            },
-            check=False,
-        )
-        driver.write_fields("send_doorbell", qp=self.index, count=1)
-        self._sends.append(posted)
-        self._sends_posted += 1
-
-    def _flush(self, queue: CompletionQueue, posted: _Posted, opcode: WorkRequestOpcode) -> None:
+    def _flush(self, queue: CompletionQueue, posted: _Posted) -> None:
         queue.add_software_completion(
-            WorkCompletion(posted.wr_id, CompletionStatus.FLUSHED, opcode, self.number)
+            WorkCompletion(posted.wr_id, CompletionStatus.FLUSHED, posted.opcode, self.number)
         )
 
     def _write_path(self) -> None:
@@ -360,44 +340,36 @@ class QueuePair:
             udp_port=context.settings.udp_destination_port,
         )
         context.driver.write_words(TableId.TEMPLATE, self.index, words)
-        planes = attributes["ev_profile"].planes
-        for plane, values in enumerate(planes):
-            index = self.index * len(planes) + plane
-            context.driver.write_table(TableId.EV_SET, index, {"good": (1 << len(values)) - 1})
+        planes = context.capabilities.planes
+        for plane in range(planes):
+            words = attributes["ev_profile"].ev_words(plane)
+            context.driver.write_table(TableId.EV_SET, self.index * planes + plane, words)
+
+    def _check_with_device(self, attributes: Mapping[str, Any]) -> None:
+        """Check what depends on other objects of this device."""
+        for name in ("ev_profile", "cc_profile"):
+            profile = attributes.get(name)
+            if profile is not None and profile.context is not self.context:
+                raise VerbsError("EINVAL", f"qp.{name}", "that of another device", "of this device")
+        if "path" in attributes:
+            self.attributes["ev_profile"].check_path(attributes["path"])
+        if attributes.get("trim_nack_dest_unsupported") and self.context.settings.trimming:
+            if not self.context.capabilities.controlled:
+                raise VerbsError(
+                    "EOPNOTSUPP", "qp.trim_nack_dest_unsupported", True,
+                    "False on a device that trims for all queue pairs or none",
+                )  # fmt: skip
+
+    def _write_options(self) -> None:
+        """Write what only devices with the controller's tables know."""
+        if self.context.capabilities.controlled:
+            row = option_row(self.attributes)
+            self.context.driver.write_table(ControlTableId.QP_OPTION, self.index, row)
 
     def _write_send(self, state: QpState) -> None:
-        attributes = self.attributes
-        fields: dict[str, int] = {
-            "state": state,
-            "protection_domain": self.protection_domain.number,
-            "completion_queue": self.send_queue.number,
-            "mtu_log2": attributes.get("path_mtu", SMALLEST_MTU).bit_length() - 1,
-        }
-        if "ev_profile" in attributes:
-            fields["ev_profile"] = attributes["ev_profile"].number
-        if "path_mtu" in attributes:
-            fields["mpr_psns"] = attributes["mpr_psns"]
-            fields["max_immediates"] = attributes["max_wimm_dest"]
-        if "sq_psn" in attributes:
-            retry: Retry = attributes["retry"]
-            fields["initial_psn"] = attributes["sq_psn"]
-            fields["timeout"] = attributes["timeout"]
-            fields["linear_count"] = retry.linear_cnt
-            fields["exponential_count"] = retry.exp_cnt
-        self.context.driver.write_table(TableId.QP_SEND, self.index, fields)
+        row = send_row(state, self.protection_domain.number, self.send_queue.number, self.attributes)
+        self.context.driver.write_table(TableId.QP_SEND, self.index, row)
 
     def _write_receive(self, state: QpState) -> None:
-        attributes = self.attributes
-        fields: dict[str, int] = {
-            "state": state,
-            "protection_domain": self.protection_domain.number,
-            "completion_queue": self.receive_queue.number,
-        }
-        if "path" in attributes:
-            peer = attributes["path"].destination
-            fields["partition_key"] = attributes["partition_key"]
-            fields["peer_qpn"] = attributes["dest_qp_num"]
-            fields["initial_psn"] = attributes["rq_psn"]
-            fields["peer_high"] = peer >> 64
-            fields["peer_low"] = peer & (1 << 64) - 1
-        self.context.driver.write_table(TableId.QP_RECEIVE, self.index, fields)
+        row = receive_row(state, self.protection_domain.number, self.receive_queue.number, self.attributes)
+        self.context.driver.write_table(TableId.QP_RECEIVE, self.index, row)

@@ -1,0 +1,74 @@
+"""Who a host is on the fabric, and the static settings of its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mrc_host.fabric.usid import UsidPlan
+from mrc_rtl import wire
+from mrc_rtl.config import TICK_PS
+
+__all__ = ["Identity", "Settings"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a host is on the fabric.
+
+    Parameters
+    ----------
+    address : int
+        Inner IPv6 address, 128 bits.
+    usid : int
+        uSID of the host with plane bits zero, 16 bits.
+    macs, next_hop_macs : tuple of int
+        MAC address of each port, and of the switch port it is connected to.
+    usid_block : int
+        Locator block, 32 bits.
+    """
+
+    address: int
+    usid: int
+    macs: tuple[int, ...]
+    next_hop_macs: tuple[int, ...]
+    usid_block: int = wire.USID_BLOCK
+
+    @classmethod
+    def of_host(cls, plan: UsidPlan, host: int) -> Identity:
+        """Return the identity of a host of a topology."""
+        planes = range(plan.topology.planes)
+        return cls(
+            address=plan.inner_address(host),
+            usid=plan.host_usid(host, 0),
+            macs=tuple(plan.host_mac(host, plane) for plane in planes),
+            next_hop_macs=tuple(plan.next_hop_mac(host, plane) for plane in planes),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Static settings of a device; the defaults are those of profile.md.
+
+    Parameters
+    ----------
+    udp_destination_port : int
+    dscp_no_trim, dscp_trimmable, dscp_retransmission, dscp_control, dscp_trimmed, dscp_trimmed_last_hop : int
+        Traffic classes.
+    trimming : bool
+        Data leaves in the classes that a fabric may trim.
+    sack_threshold : int
+        Bytes received between SACKs.
+    base_rtt_ps : int
+        Round-trip time of the empty network.
+    """
+
+    udp_destination_port: int = wire.UDP_PORT_ROCE
+    dscp_no_trim: int = wire.Dscp.NO_TRIM
+    dscp_trimmable: int = wire.Dscp.TRIMMABLE
+    dscp_retransmission: int = wire.Dscp.RETX
+    dscp_control: int = wire.Dscp.CONTROL
+    dscp_trimmed: int = wire.Dscp.TRIMMED
+    dscp_trimmed_last_hop: int = wire.Dscp.TRIMMED_LASTHOP
+    trimming: bool = False
+    sack_threshold: int = 16_384
+    base_rtt_ps: int = 63 * TICK_PS
