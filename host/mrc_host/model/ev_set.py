@@ -1,0 +1,433 @@
+"""The entropy values of a QP: which may be used, where the rotation through them stands, who replaces whom.
+
+An EV of a QP is known by its index ``plane × stride + place``. The state of the places of one plane stands in
+two words, coded as the gateware's: {good, skip} is 10 GOOD, 11 SKIP, 01 backup, 00 none of these
+(ASSUMED_BAD, DENIED or absent, told apart by further words).
+
+Source: profile.md 3; protocol.md 2.1 to 2.3; design.md 4, rule 5.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["NONE", "SKIPPED", "EvSet", "PathState", "PlaneEvs", "Rotation"]
+
+NONE = -1
+"""Outcome of a pick: no EV may be used."""
+
+SKIPPED = -2
+"""Outcome of a pick: a SKIP EV was met, its turn is used up."""
+
+_HASH_BITS = 11
+_HASH_MASK = (1 << _HASH_BITS) - 1
+
+
+class PathState(IntEnum):
+    """State of an EV of a QP."""
+
+    ABSENT = 0
+    GOOD = 1
+    SKIP = 2
+    ASSUMED_BAD = 3
+    DENIED = 4
+    BACKUP = 5
+
+
+def _permuted(word: int, key: int, bits: int) -> int:
+    """Move bit i of a word to place i XOR key, for words of 2^bits bits."""
+    for bit in range(bits):
+        if key >> bit & 1:
+            step = 1 << bit
+            # Bits whose number has this bit clear: blocks of `step` ones, one block apart.
+            low = ((1 << (1 << bits)) - 1) // ((1 << step) + 1)
+            word = (word & low) << step | word >> step & low
+    return word
+
+
+class Rotation:
+    """A place in a permuted order: each GOOD or SKIP EV comes once per rotation, then a new key is drawn.
+
+    EV i has the place i XOR key; the key is the low bits of an 11-bit shift register (x^11 + x^9 + 1).
+
+    Parameters
+    ----------
+    bits : int
+        log2 of the number of places, at least 5.
+    """
+
+    __slots__ = ("_ahead", "_bits", "_hash", "_mask", "key", "place")
+
+    def __init__(self, bits: int) -> None:
+        self._bits: int = bits
+        self._mask: int = (1 << bits) - 1
+        self._hash: int = 1
+        self._ahead: int = 0
+        self.key: int = 1
+        self.place: int = 0
+
+    def start(self, seed: int, good: int) -> None:
+        """Begin anew; rows with other seeds (10 bits) have other orders."""
+        self._hash = (seed << 1 | 1) & _HASH_MASK
+        self.place = 0
+        self._take_key(good)
+
+    def changed(self, good: int) -> None:
+        """The EVs that may come are others now."""
+        self._ahead = _permuted(good, self.key, self._bits)
+
+    def next(self, good: int) -> int:
+        """Number of the next EV, and move on behind it; :data:`NONE` when ``good`` is empty."""
+        left = self._ahead >> self.place
+        if left == 0:
+            if good == 0:
+                return NONE
+            # Nothing at or behind the place: once more from the start of a new rotation.
+            self._redraw(good)
+            left = self._ahead
+        lowest = left & -left
+        place = self.place + lowest.bit_length() - 1
+        index = place ^ self.key
+        if left == lowest:
+            self._redraw(good)
+        else:
+            self.place = place + 1
+        return index
+
+    def _redraw(self, good: int) -> None:
+        value = self._hash
+        for _ in range(self._bits):
+            value = (value << 1 | (value >> 10 ^ value >> 8) & 1) & _HASH_MASK
+        self._hash = value
+        self.place = 0
+        self._take_key(good)
+
+    def _take_key(self, good: int) -> None:
+        self.key = self._hash & self._mask
+        self._ahead = _permuted(good, self.key, self._bits)
+
+
+class PlaneEvs:
+    """The EVs of one (QP, plane).
+
+    Parameters
+    ----------
+    bits : int
+        log2 of the number of places.
+
+    Attributes
+    ----------
+    good, skip : int
+        Words of the state, see the module's text.
+    bad, denied : int
+        Words of places whose EV is ASSUMED_BAD, or DENIED.
+    turns : list of int
+        Turns a SKIP EV still has to be met before it is GOOD again.
+    nominal : int
+        EVs that were to be active when the host wrote the words.
+    """
+
+    __slots__ = ("_activated", "bad", "control", "data", "denied", "good", "nominal", "skip", "turns")
+
+    def __init__(self, bits: int) -> None:
+        self.good: int = 0
+        self.skip: int = 0
+        self.bad: int = 0
+        self.denied: int = 0
+        self.turns: list[int] = [0] * (1 << bits)
+        self.data: Rotation = Rotation(bits)
+        self.control: Rotation = Rotation(bits)
+        self.nominal: int = 0
+        self._activated: list[int] = []
+
+    def write(self, good: int, skip: int, seed: int) -> None:
+        """Set the words and begin both rotations anew; DENIED stays."""
+        self.good = good & ~self.denied
+        self.skip = skip & ~self.denied
+        self.bad = 0
+        self.turns = [self.skip >> place & 1 for place in range(len(self.turns))]
+        self.nominal = good.bit_count()
+        self._activated = []
+        self.data.start(seed, self.good)
+        self.control.start(seed, self.good)
+
+    def state(self, place: int) -> PathState:
+        """State of the EV at a place."""
+        code = (self.good >> place & 1) << 1 | self.skip >> place & 1
+        if code == 2:
+            return PathState.GOOD
+        if code == 3:
+            return PathState.SKIP
+        if code == 1:
+            return PathState.BACKUP
+        if self.denied >> place & 1:
+            return PathState.DENIED
+        return PathState.ASSUMED_BAD if self.bad >> place & 1 else PathState.ABSENT
+
+    def set_good(self, place: int) -> None:
+        """Make an EV GOOD."""
+        self._clear(place)
+        self._set_good_word(self.good | 1 << place)
+
+    def set_skip(self, place: int, turns: int) -> None:
+        """Make a GOOD EV SKIP for so many turns, or a SKIP one for at least so many."""
+        self.skip |= 1 << place
+        if self.turns[place] < turns:
+            self.turns[place] = turns
+
+    def set_bad(self, place: int) -> None:
+        """Make an EV ASSUMED_BAD."""
+        self._clear(place)
+        self.bad |= 1 << place
+
+    def set_denied(self, place: int) -> None:
+        """Make an EV DENIED."""
+        self._clear(place)
+        self.denied |= 1 << place
+
+    def set_backup(self, place: int) -> None:
+        """Make an EV a backup."""
+        self._clear(place)
+        self.skip |= 1 << place
+
+    def set_absent(self, place: int) -> None:
+        """Forget an EV."""
+        self._clear(place)
+
+    def activate_backup(self) -> int:
+        """Make the first backup GOOD and return its place; :data:`NONE` when there is none."""
+        backups = self.skip & ~self.good
+        if backups == 0:
+            return NONE
+        place = (backups & -backups).bit_length() - 1
+        self.set_good(place)
+        self._activated.append(place)
+        return place
+
+    def surplus_backup(self) -> int:
+        """Forget the latest activated backup that is still in use, when more EVs are active than planned.
+
+        Returns its place, or :data:`NONE`.
+        """
+        while self._activated and self.good.bit_count() > self.nominal:
+            place = self._activated.pop()
+            if self.good >> place & 1:
+                return place
+        return NONE
+
+    def met_skip(self, place: int) -> bool:
+        """A pick met this SKIP EV: one turn is used up. True when it is GOOD again."""
+        left = self.turns[place] - 1
+        if left > 0:
+            self.turns[place] = left
+            return False
+        self.turns[place] = 0
+        self.skip &= ~(1 << place)
+        return True
+
+    def pick_control(self) -> int:
+        """Next EV for a control packet: GOOD ones, in a rotation of their own that clears no SKIP."""
+        tries = self.good.bit_count()
+        first = NONE
+        while tries:
+            place = self.control.next(self.good)
+            if not self.skip >> place & 1:
+                return place
+            if first == NONE:
+                first = place
+            tries -= 1
+        return first
+
+    def _clear(self, place: int) -> None:
+        keep = ~(1 << place)
+        self.skip &= keep
+        self.bad &= keep
+        self.denied &= keep
+        self.turns[place] = 0
+        if self.good >> place & 1:
+            self._set_good_word(self.good & keep)
+
+    def _set_good_word(self, good: int) -> None:
+        self.good = good
+        self.data.changed(good)
+        self.control.changed(good)
+
+
+class EvSet:
+    """The EV set of a QP: states, backups and blame.
+
+    Every change of a state is appended to ``changes`` as ``index << 8 | old << 4 | new``
+    (:class:`PathState`); whoever owns the set takes them out and reports them.
+
+    Parameters
+    ----------
+    planes : int
+    places : int
+        EVs a plane can have, rounded up to a power of two of at least 32.
+
+    Attributes
+    ----------
+    planes : list of PlaneEvs
+    stride : int
+        Indexes of a plane.
+    minimum_active : int
+        ``ev_min_active``: with so few active EVs, none goes to ASSUMED_BAD by a loss.
+    floor_rule : str
+        What happens then: ``skip`` (long SKIP), ``keep`` or ``ignore`` (the minimum does not count).
+    floor_turns : int
+        Turns of the long SKIP.
+    changes : list of int
+    """
+
+    __slots__ = (
+        "_bits",
+        "_blames",
+        "changes",
+        "floor_rule",
+        "floor_turns",
+        "minimum_active",
+        "planes",
+        "stride",
+    )
+
+    def __init__(self, planes: int, places: int) -> None:
+        self._bits: int = max(5, (places - 1).bit_length())
+        self.stride: int = 1 << self._bits
+        self.planes: list[PlaneEvs] = [PlaneEvs(self._bits) for _ in range(planes)]
+        self._blames: list[int] = [0] * (planes << self._bits)
+        self.minimum_active: int = 0
+        self.floor_rule: str = "skip"
+        self.floor_turns: int = 16
+        self.changes: list[int] = []
+
+    @property
+    def active(self) -> int:
+        """EVs that are GOOD or SKIP, over all planes."""
+        return sum(plane.good.bit_count() for plane in self.planes)
+
+    def write(self, plane: int, good: int, skip: int, seed: int) -> None:
+        """Set the words of a plane (table EV_SET); its rotations begin anew, its blames are forgotten."""
+        first = plane << self._bits
+        self._blames[first : first + self.stride] = [0] * self.stride
+        self.planes[plane].write(good, skip, seed)
+
+    def state(self, index: int) -> PathState:
+        """State of an EV."""
+        return self.planes[index >> self._bits].state(index & self.stride - 1)
+
+    def mark_skip(self, index: int, turns: int) -> None:
+        """A packet on this EV was marked or trimmed: GOOD becomes SKIP; other states stay."""
+        plane = self.planes[index >> self._bits]
+        place = index & self.stride - 1
+        if not plane.good >> place & 1:
+            return
+        if not plane.skip >> place & 1:
+            self._note(index, PathState.GOOD, PathState.SKIP)
+        plane.set_skip(place, turns)
+
+    def met_skip(self, index: int) -> None:
+        """A pick met this SKIP EV."""
+        if self.planes[index >> self._bits].met_skip(index & self.stride - 1):
+            self._note(index, PathState.SKIP, PathState.GOOD)
+
+    def lost(self, index: int) -> PathState:
+        """A packet on this EV was lost: GOOD and SKIP become ASSUMED_BAD, and a backup of the plane takes
+        over. At the minimum of active EVs ``floor_rule`` decides. Returns the state it is in now.
+        """
+        self._blames[index] += 1
+        plane = self.planes[index >> self._bits]
+        place = index & self.stride - 1
+        state = plane.state(place)
+        if state is not PathState.GOOD and state is not PathState.SKIP:
+            return state
+        at_floor = self.active <= self.minimum_active and plane.skip & ~plane.good == 0
+        if at_floor and self.floor_rule == "keep":
+            return state
+        if at_floor and self.floor_rule == "skip":
+            self.mark_skip(index, self.floor_turns)
+            return PathState.SKIP
+        self._retire(index, PathState.ASSUMED_BAD)
+        return PathState.ASSUMED_BAD
+
+    def condemn(self, index: int) -> None:
+        """The responder says ALWAYS_SKIP: GOOD and SKIP become ASSUMED_BAD, whatever the minimum says."""
+        if self.state(index) in (PathState.GOOD, PathState.SKIP):
+            self._retire(index, PathState.ASSUMED_BAD)
+
+    def undo(self, index: int) -> None:
+        """A packet that this EV was blamed for did arrive; with no blame left the EV is GOOD again."""
+        if self._blames[index] == 0:
+            return
+        self._blames[index] -= 1
+        if self._blames[index] == 0:
+            self._restore(index)
+
+    def recover(self, index: int) -> None:
+        """Probes say that the path is good: ASSUMED_BAD and SKIP become GOOD, and blames are forgotten."""
+        self._blames[index] = 0
+        self._restore(index)
+
+    def deny(self, index: int) -> None:
+        """The controller denies the EV, whatever its state; a backup takes over."""
+        state = self.state(index)
+        if state in (PathState.GOOD, PathState.SKIP):
+            self._retire(index, PathState.DENIED)
+        elif state is not PathState.DENIED:
+            self._note(index, state, PathState.DENIED)
+            self.planes[index >> self._bits].set_denied(index & self.stride - 1)
+
+    def allow(self, index: int) -> None:
+        """The controller says GOOD: DENIED, ASSUMED_BAD, SKIP, backup and absent become GOOD."""
+        old = self.state(index)
+        self._blames[index] = 0
+        if old is PathState.GOOD:
+            return
+        self._note(index, old, PathState.GOOD)
+        self.planes[index >> self._bits].set_good(index & self.stride - 1)
+        self._return_backup(index >> self._bits)
+
+    def remove(self, index: int) -> None:
+        """The EV has no value any more; a backup takes over when it was active."""
+        state = self.state(index)
+        self._blames[index] = 0
+        if state in (PathState.GOOD, PathState.SKIP):
+            self._retire(index, PathState.ABSENT)
+        elif state is not PathState.ABSENT:
+            self._note(index, state, PathState.ABSENT)
+            self.planes[index >> self._bits].set_absent(index & self.stride - 1)
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _restore(self, index: int) -> None:
+        old = self.state(index)
+        plane = self.planes[index >> self._bits]
+        place = index & self.stride - 1
+        if old is PathState.SKIP or old is PathState.ASSUMED_BAD:
+            self._note(index, old, PathState.GOOD)
+            plane.set_good(place)
+            self._return_backup(index >> self._bits)
+
+    def _retire(self, index: int, new: PathState) -> None:
+        number = index >> self._bits
+        plane = self.planes[number]
+        place = index & self.stride - 1
+        self._note(index, plane.state(place), new)
+        if new is PathState.DENIED:
+            plane.set_denied(place)
+        elif new is PathState.ABSENT:
+            plane.set_absent(place)
+        else:
+            plane.set_bad(place)
+        backup = plane.activate_backup()
+        if backup != NONE:
+            self._note(number << self._bits | backup, PathState.BACKUP, PathState.GOOD)
+
+    def _return_backup(self, number: int) -> None:
+        plane = self.planes[number]
+        place = plane.surplus_backup()
+        if place != NONE:
+            self._note(number << self._bits | place, plane.state(place), PathState.BACKUP)
+            plane.set_backup(place)
+
+    def _note(self, index: int, old: PathState, new: PathState) -> None:
+        self.changes.append(index << 8 | old << 4 | new)
