@@ -13,7 +13,20 @@ from collections.abc import Callable
 from mrc_host.model.packet import ModelPacket
 from mrc_rtl.config import TICK_PS, NicConfig
 
-__all__ = ["RESPONDER_REQUESTS", "Requester", "Responder", "Settings", "Shell"]
+__all__ = [
+    "CC_PROFILES",
+    "ENDPOINT_SLOTS",
+    "RESPONDER_REQUESTS",
+    "Requester",
+    "Responder",
+    "Settings",
+    "Shell",
+]
+
+ENDPOINT_SLOTS = 64
+"""Rows of ENDPOINT_OPERATION."""
+CC_PROFILES = 16
+"""Rows of CC_PROFILE."""
 
 RESPONDER_REQUESTS = 0x8000
 """Ids of endpoint requests from here on belong to the responder (reverse EV probes), those below to the
@@ -193,6 +206,10 @@ class Shell(ABC):
     @abstractmethod
     def data_sent_ps(self, qp: int) -> int:
         """Time the QP's requester last sent a data packet; −1 for never."""
+
+    @abstractmethod
+    def outer_source(self, plane: int) -> int:
+        """This host's outer address on a plane, from any QP's template; 0 while none has one."""
 
 
 class Requester(ABC):

@@ -1,0 +1,138 @@
+"""One Ethernet port of a model NIC: line rate, 24 bytes of overhead a frame, a transmit FIFO.
+
+The rules of time are those of the verilated NIC's MAC (``nic/shim/mac.h``): a frame's time is that of its
+last bit, the end of the FCS; a received frame counts from the first bit of its preamble.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from fractions import Fraction
+
+from mrc_host.nic.base import NEVER, Frame
+from mrc_rtl import wire
+
+__all__ = ["Port"]
+
+_PREAMBLE_AND_FCS = 12
+_OVERHEAD = wire.GAP_PREAMBLE_FCS_BYTES
+_GAP = _OVERHEAD - _PREAMBLE_AND_FCS
+
+
+class Port:
+    """A port's two lines.
+
+    Parameters
+    ----------
+    number : int
+        Plane.
+    byte_ps : Fraction
+        Picoseconds of a byte on the line.
+    fifo_bytes : int
+        Transmit FIFO: there is room for another frame while at most so many bytes wait.
+    latency_ps : int
+        From the decision to send to the first bit, when the line is free.
+
+    Attributes
+    ----------
+    link_up, administratively_up : bool
+    lost_link_down : int
+        Frames sent or received without link.
+    """
+
+    __slots__ = (
+        "_denominator",
+        "_free_ps",
+        "_latency_ps",
+        "_line_free_ps",
+        "_numerator",
+        "_sent",
+        "_sequence",
+        "_slack_ps",
+        "administratively_up",
+        "link_up",
+        "lost_link_down",
+        "number",
+        "room_event",
+    )
+
+    def __init__(self, number: int, byte_ps: Fraction, fifo_bytes: int, latency_ps: int) -> None:
+        self.number: int = number
+        self._numerator: int = byte_ps.numerator
+        self._denominator: int = byte_ps.denominator
+        self._latency_ps: int = latency_ps
+        self._slack_ps: int = latency_ps + self._up(fifo_bytes)
+        self._free_ps: int = 0
+        self._line_free_ps: int = 0
+        self._sequence: int = 0
+        self._sent: deque[Frame] = deque()
+        self.link_up: bool = True
+        self.administratively_up: bool = True
+        self.lost_link_down: int = 0
+        self.room_event: bool = False
+        """A call for the time at which there is room again has been planned."""
+
+    @property
+    def up(self) -> bool:
+        """Whether the port takes part."""
+        return self.link_up and self.administratively_up
+
+    def _up(self, count: int) -> int:
+        return -(-count * self._numerator // self._denominator)
+
+    # -- transmit ----------------------------------------------------------------------------------------
+
+    def room(self, now_ps: int) -> bool:
+        """Whether one more frame of any size may be sent now."""
+        return self._free_ps <= now_ps + self._slack_ps
+
+    @property
+    def room_ps(self) -> int:
+        """From when on there is room."""
+        return self._free_ps - self._slack_ps
+
+    def send(self, now_ps: int, frame: bytes) -> None:
+        """Put a frame onto the line behind those before it."""
+        start = max(now_ps + self._latency_ps, self._free_ps)
+        # The gap is subtracted rounded down, so that slots as others compute them never overlap.
+        self._free_ps = start + self._up(_OVERHEAD + len(frame))
+        if not self.link_up:
+            self.lost_link_down += 1
+            return
+        last_bit = self._free_ps - _GAP * self._numerator // self._denominator
+        self._sent.append(Frame(last_bit, self.number, self._sequence, frame))
+        self._sequence += 1
+
+    @property
+    def free_ps(self) -> int:
+        """When the line is free again."""
+        return self._free_ps
+
+    @property
+    def next_departure_ps(self) -> int:
+        """Time of the last bit of the next frame, NEVER when there is none."""
+        return self._sent[0].time_last_bit_ps if self._sent else NEVER
+
+    def take_sent(self, until_ps: int, frames: list[Frame]) -> None:
+        """Append the frames whose last bit left before a time."""
+        sent = self._sent
+        while sent and sent[0].time_last_bit_ps < until_ps:
+            frames.append(sent.popleft())
+
+    def set_link(self, now_ps: int, up: bool) -> None:
+        """Change the link; frames whose last bit has not left are lost with it."""
+        self.link_up = up
+        if up:
+            return
+        while self._sent and self._sent[-1].time_last_bit_ps > now_ps:
+            self._sent.pop()
+            self._sequence -= 1
+            self.lost_link_down += 1
+
+    # -- receive -----------------------------------------------------------------------------------------
+
+    def arrive(self, time_first_bit_ps: int, length: int) -> int:
+        """Time of the last bit of a frame whose first bit comes at a time, or behind the frame before it."""
+        start = max(time_first_bit_ps, self._line_free_ps)
+        self._line_free_ps = start + self._up(_PREAMBLE_AND_FCS + length)
+        return self._line_free_ps

@@ -1,0 +1,181 @@
+"""Memory of a model NIC: the bytes, the regions that keys name, ranges that fail, and watched ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+import numpy.typing as npt
+
+from mrc_host.nic.base import Watch
+
+__all__ = ["HostMemory", "MemoryRegions"]
+
+_INVALID = -1
+
+
+class MemoryRegions:
+    """Owner of table MEMORY_REGION: translates and checks.
+
+    Parameters
+    ----------
+    count : int
+        Rows.
+
+    Attributes
+    ----------
+    in_flight : list of int
+        Packets of each region whose memory writes are not answered; a region is invalidated behind them.
+
+    Source: profile.md 7.
+    """
+
+    __slots__ = ("_rows", "in_flight")
+
+    def __init__(self, count: int) -> None:
+        self._rows: list[dict[str, int]] = [{} for _ in range(count)]
+        self.in_flight: list[int] = [0] * count
+
+    def write(self, index: int, fields: dict[str, int]) -> bool:
+        """Replace a row; False when there is none of that number."""
+        if index >= len(self._rows):
+            return False
+        self._rows[index] = dict(fields)
+        return True
+
+    def read(self, index: int) -> dict[str, int] | None:
+        """The fields of a row; None when there is none of that number."""
+        return self._rows[index] if index < len(self._rows) else None
+
+    def translate(self, key: int, domain: int, address: int, length: int, remote: bool) -> int:
+        """Bus address of the first byte, −1 when key, domain, rights or bounds forbid the access.
+
+        Parameters
+        ----------
+        key, domain : int
+            Key, and the protection domain of the QP.
+        address, length : int
+            Virtual address and bytes.
+        remote : bool
+            A peer writes; otherwise the region is read locally.
+        """
+        index = key >> 8
+        if index >= len(self._rows):
+            return _INVALID
+        row = self._rows[index]
+        if not row or not row["valid"] or row["key"] != key or row["protection_domain"] != domain:
+            return _INVALID
+        offset = address - row["base"]
+        if offset < 0 or offset + length > row["length"] or (remote and not row["remote_write"]):
+            return _INVALID
+        return row["bus_address"] + offset
+
+
+class HostMemory:
+    """The bytes of a host, with ranges that answer with errors and ranges that are watched.
+
+    Parameters
+    ----------
+    size : int
+        Bytes; untouched pages cost nothing.
+
+    Attributes
+    ----------
+    data : numpy array of uint8
+    reads, writes, outside : int
+        Accesses, and those beyond the end of the memory.
+    """
+
+    __slots__ = (
+        "_failing",
+        "_overlapping",
+        "_starts",
+        "_view",
+        "_watched",
+        "data",
+        "outside",
+        "reads",
+        "writes",
+    )
+
+    def __init__(self, size: int) -> None:
+        self.data: npt.NDArray[np.uint8] = np.zeros(size, dtype=np.uint8)
+        self._view: memoryview = self.data.data
+        self._failing: list[tuple[int, int]] = []
+        self._watched: list[tuple[int, int, int]] = []
+        self._starts: list[int] = []
+        self._overlapping: bool = False
+        self.reads: int = 0
+        self.writes: int = 0
+        self.outside: int = 0
+
+    def read(self, address: int, length: int) -> bytes | None:
+        """Bytes at an address; None when the memory answers with an error."""
+        self.reads += 1
+        if not self._answers(address, length):
+            return None
+        return self._view[address : address + length].tobytes()
+
+    def write(self, address: int, content: bytes) -> bool:
+        """Write bytes; False, and nothing changes, when the memory answers with an error."""
+        self.writes += 1
+        length = len(content)
+        if not self._answers(address, length):
+            return False
+        self._view[address : address + length] = content
+        return True
+
+    def fail(self, address: int, length: int) -> None:
+        """Answer accesses that touch a range with an error from now on."""
+        self._failing.append((address, address + length))
+
+    def clear_failures(self) -> None:
+        """Forget the ranges of :meth:`fail`."""
+        self._failing.clear()
+
+    def watch(self, tag: int, address: int, length: int) -> None:
+        """Watch a range under a tag.
+
+        Raises
+        ------
+        ValueError
+            The range does not lie inside the memory.
+        """
+        if address < 0 or length < 1 or address + length > len(self.data):
+            raise ValueError(
+                f"watched range must lie inside {len(self.data)} bytes of memory, "
+                f"got {length} at {address:#x}"
+            )
+        self._watched.append((address, address + length, tag))
+        self._order()
+
+    def unwatch(self, tag: int) -> None:
+        """Forget the ranges of a tag."""
+        self._watched = [item for item in self._watched if item[2] != tag]
+        self._order()
+
+    def watches(self, time_ps: int, address: int, length: int) -> list[Watch]:
+        """What to report of a write that was answered at a time."""
+        found: list[Watch] = []
+        place = bisect_left(self._starts, address + length)
+        while place > 0:
+            place -= 1
+            _, end, tag = self._watched[place]
+            if end > address:
+                found.append(Watch(time_ps, tag, address, length))
+            elif not self._overlapping:
+                break
+        return found
+
+    def _answers(self, address: int, length: int) -> bool:
+        end = address + length
+        if end > len(self.data):
+            self.outside += 1
+            return False
+        return not any(address < stop and start < end for start, stop in self._failing)
+
+    def _order(self) -> None:
+        self._watched.sort()
+        self._starts = [item[0] for item in self._watched]
+        pairs = zip(self._watched, self._watched[1:], strict=False)
+        self._overlapping = any(first[1] > second[0] for first, second in pairs)

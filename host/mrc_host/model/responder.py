@@ -1,0 +1,520 @@
+"""The receiving half of the model: checks every packet, places data, answers.
+
+Source: profile.md 2, 4 and 5; protocol.md 1.9 to 1.14, 2.5, 2.6, 3 and 7.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from mrc_host.model.immediates import Delivery
+from mrc_host.model.memory_port import MemoryPort
+from mrc_host.model.options import ModelOptions
+from mrc_host.model.packet import ModelPacket
+from mrc_host.model.receive_qp import ReceiveQp
+from mrc_host.model.receive_tracker import nominal_bytes
+from mrc_host.model.regions import HostMemory, MemoryRegions
+from mrc_host.model.reverse_evs import ReverseEvs
+from mrc_host.model.sack_triggers import PLAIN_LIMIT, QUEUE_DEPTH
+from mrc_host.model.shell import RESPONDER_REQUESTS, Requester, Responder, Shell
+from mrc_host.nic.base import Watch
+from mrc_rtl import wire
+from mrc_rtl.config import QP_NUMBER_BASE, TICK_PS
+from mrc_rtl.records import GlobalCounter, PortCounter, TraceKind, Trimmed
+from mrc_rtl.tables import CompletionStatus, QpErrorReason, QpState, WorkRequestOpcode
+from mrc_rtl.wire import AethSyndrome, EndpointOp, Mark, NackReason, Opcode
+
+__all__ = ["ModelResponder"]
+
+_PSN = wire.PSN_MASK
+_BEHIND = 1 << (wire.PSN_BITS - 1)
+_TICK = 0xFFFF
+_WRITES = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
+_IMMEDIATES = frozenset(int(opcode) for opcode in Opcode if wire.has_immediate(opcode))
+_LASTS = frozenset(int(opcode) for opcode in Opcode if wire.is_last(opcode))
+_SACK, _NACK, _ACK = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.ACKNOWLEDGE)
+_PROBE = int(Opcode.PROBE)
+_REQUEST, _RESPONSE = int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE)
+_PATIENCE_RTTS = 4
+_FULL_PENALTY = 127
+
+
+class _Placement:
+    """A packet on its way to memory."""
+
+    __slots__ = ("bus_address", "packet", "region")
+
+    def __init__(self, packet: ModelPacket, bus_address: int, region: int) -> None:
+        self.packet = packet
+        self.bus_address = bus_address
+        self.region = region
+
+
+class ModelResponder(Responder):
+    """See the module's text.
+
+    Parameters
+    ----------
+    shell : Shell
+    options : ModelOptions
+    regions : MemoryRegions
+    memory : HostMemory
+    port : MemoryPort
+        The way to it.
+    watches : list of Watch
+        Gets the writes into watched ranges.
+    seed : int
+        Of the reverse EV probes.
+
+    Attributes
+    ----------
+    requester : Requester
+        Set by the shell before the first packet comes.
+    qps : list of ReceiveQp
+    reverse : ReverseEvs
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        options: ModelOptions,
+        regions: MemoryRegions,
+        memory: HostMemory,
+        port: MemoryPort,
+        watches: list[Watch],
+        seed: int,
+    ) -> None:
+        config = shell.config
+        self._shell = shell
+        self._options = options
+        self._regions = regions
+        self._memory = memory
+        self._port = port
+        self._watches = watches
+        self.requester: Requester
+        self.qps: list[ReceiveQp] = [ReceiveQp(config) for _ in range(config.qps)]
+        self.reverse = ReverseEvs(config.qps, config.planes, seed)
+        self._placements: deque[_Placement] = deque()
+        self._held: list[int] = [0] * config.planes
+        self._waiting: int = 0
+        self._base_mpr_units: int = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
+        self._reverse_path: bool = options.control_path == "reverse"
+        self._trace: bool = config.trace
+
+    # -- arrival -----------------------------------------------------------------------------------------
+
+    def on_packet(self, packet: ModelPacket) -> None:
+        """A frame that passed the port's checks (addresses, lengths, ICRC unless trimmed)."""
+        opcode = packet.opcode
+        if opcode == _REQUEST or opcode == _RESPONSE:
+            self._endpoint(packet)
+            return
+        index = packet.destination_qpn - QP_NUMBER_BASE
+        if not 0 <= index < len(self.qps):
+            self._count(packet, PortCounter.DROP_QP)
+            return
+        qp = self.qps[index]
+        packet.qp = index
+        if not qp.receiving:
+            if qp.state == QpState.ERROR and packet.source == qp.peer and opcode in _WRITES:
+                self._refuse_in_error(qp, packet)
+            self._count(packet, PortCounter.DROP_QP)
+        elif packet.source != qp.peer:
+            self._count(packet, PortCounter.DROP_PEER)
+        elif packet.partition_key != qp.partition_key and self._options.partition_keys == "table":
+            self._count(packet, PortCounter.DROP_PKEY)
+        elif opcode in _WRITES:
+            self._write(qp, packet)
+        else:
+            self._count(packet, PortCounter.CONTROL)
+            self._feedback(qp, packet)
+
+    def _feedback(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        opcode, index = packet.opcode, packet.qp
+        if opcode == _SACK:
+            self._shell.count(GlobalCounter.SACK_RECEIVED)
+            self.requester.on_sack(index, packet)
+        elif opcode == _ACK:
+            self._shell.count(GlobalCounter.ACK_RECEIVED)
+            self.requester.on_ack(index, packet)
+        elif opcode == _NACK:
+            self._shell.count(GlobalCounter.NACK_RECEIVED)
+            self.requester.on_nack(index, packet)
+        else:
+            answer = self._answer(_SACK, packet)
+            answer.probe = True
+            answer.probe_id = packet.probe_id
+            self._sack(qp, packet, answer, strong=True)
+
+    def _write(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        """Decide about a write: place it, or say why not (protocol.md 3.2)."""
+        tracker = qp.tracker
+        if self._options.always_skip_after:
+            qp.note_mark(packet.ev, packet.marked)
+        distance = packet.psn - tracker.expected & _PSN
+        inside = distance < qp.window
+        if not inside and distance <= _BEHIND:
+            outcome = PortCounter.DROP_WINDOW
+            if self._options.out_of_window == "nack" and qp.may_nack(self._shell.now_ps, self._rtt_ps):
+                self._nack(qp, packet, NackReason.PSN_OOR_WINDOW)
+        elif not inside or tracker.claimed(distance):
+            outcome = PortCounter.TRIMMED_ANSWERED if packet.trimmed else PortCounter.DUPLICATE
+            qp.triggers.add_duplicate(packet.plane, not inside, packet.ack_request)
+            self._sack(qp, packet, self._answer(_SACK, packet), strong=True)
+        elif packet.trimmed:
+            outcome = PortCounter.TRIMMED_ANSWERED
+            last_hop = packet.trimmed == Trimmed.LAST_HOP
+            self._nack(qp, packet, NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED)
+        else:
+            outcome = self._admit(qp, packet, distance)
+        self._count(packet, outcome)
+        if self._trace:
+            detail = int(outcome) | packet.trimmed << 8 | tracker.expected << 16
+            self._shell.trace(TraceKind.ADMIT, packet.qp, packet.plane, packet.psn, detail)
+
+    def _admit(self, qp: ReceiveQp, packet: ModelPacket, distance: int) -> PortCounter:
+        """A new write inside the window: claim it and send it to memory."""
+        bus_address, region = 0, -1
+        if packet.length:
+            bus_address = self._regions.translate(
+                packet.remote_key, qp.protection_domain, packet.address, packet.length, True
+            )
+            if bus_address < 0:
+                self._fail(qp, packet.qp, packet.psn, packet.plane, AethSyndrome.NAK_REMOTE_ACCESS)
+                self._shell.enter_error(packet.qp, QpErrorReason.REMOTE_ACCESS)
+                return PortCounter.DROP_ACCESS
+            region = packet.remote_key >> 8
+        if self._held[packet.plane] + packet.length > self._shell.config.receive_buffer_bytes:
+            if self._options.resource_nack:
+                self._nack(qp, packet, NackReason.NO_PKT_BUFFER)
+            return PortCounter.DROP_NO_PKT_BUFFER
+        qp.tracker.claim(distance)
+        self._held[packet.plane] += packet.length
+        qp.in_flight += 1
+        if region >= 0:
+            self._regions.in_flight[region] += 1
+        self._placements.append(_Placement(packet, bus_address, region))
+        self._port.write(self._shell.now_ps, self._answered)
+        if packet.opcode in _IMMEDIATES and not qp.immediates.stash(
+            packet.receive_number,
+            packet.psn,
+            packet.plane,
+            packet.message_number,
+            packet.immediate,
+            packet.message_length,
+        ):
+            self._refuse_immediate(qp, packet.qp)
+        elif self._reverse_path and self._options.reverse_probes:
+            self._probe_reverse(packet.qp)
+        return PortCounter.ACCEPTED
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def _answered(self, _: Any) -> None:
+        """The memory has answered for the oldest packet."""
+        placement = self._placements.popleft()
+        packet = placement.packet
+        index = packet.qp
+        qp = self.qps[index]
+        now = self._shell.now_ps
+        done = True
+        if packet.length:
+            done = self._memory.write(placement.bus_address, packet.payload)
+            if done:
+                self._watches += self._memory.watches(now, placement.bus_address, packet.length)
+        if placement.region >= 0:
+            self._regions.in_flight[placement.region] -= 1
+        qp.in_flight -= 1
+        self._held[packet.plane] -= packet.length
+        if not qp.receiving:
+            return
+        if not done:
+            self._shell.count(GlobalCounter.WRITE_ERRORS)
+            self._fail(qp, index, packet.psn, packet.plane, AethSyndrome.NAK_REMOTE_OPERATIONAL)
+            self._shell.enter_error(index, QpErrorReason.REMOTE_OPERATION)
+            return
+        self._placed(qp, packet)
+
+    def _placed(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        tracker = qp.tracker
+        immediate = packet.opcode in _IMMEDIATES
+        before = tracker.expected
+        passed = tracker.place(
+            packet.psn, packet.opcode in _LASTS, nominal_bytes(packet.length, packet.timestamped, immediate)
+        )
+        above = tracker.out_of_order
+        if self._trace:
+            detail = tracker.expected | above << 24 | (passed != 0) << 40
+            self._shell.trace(TraceKind.PLACE, packet.qp, packet.plane, packet.psn, detail)
+        if tracker.expected != before and not self._deliver(qp, packet.qp):
+            return
+        due = qp.triggers.add_placed(
+            packet.plane,
+            packet.length,
+            packet.marked or packet.retransmission,
+            packet.ack_request,
+            passed != 0,
+            above == 0,
+            self._shell.settings.sack_threshold,
+        )
+        if due:
+            self._sack(qp, packet, self._answer(_SACK, packet), strong=qp.triggers.strong)
+        if passed and self._options.transport_ack == "each":
+            self._acknowledge(qp, packet)
+
+    def _deliver(self, qp: ReceiveQp, index: int) -> bool:
+        """Complete the receive requests of messages that are now complete."""
+        deliveries: list[Delivery] = []
+        good = qp.immediates.advance(qp.tracker.expected, deliveries)
+        for delivery in deliveries:
+            self._shell.complete(
+                qp.completion_queue,
+                index,
+                qp.requests[delivery.slot],
+                WorkRequestOpcode.RECEIVE_IMM,
+                CompletionStatus.SUCCESS,
+                delivery.length,
+                delivery.immediate,
+                delivery.message_number,
+            )
+        if not good:
+            self._refuse_immediate(qp, index)
+        return good
+
+    def _refuse_immediate(self, qp: ReceiveQp, index: int) -> None:
+        """More immediates than allowed, or no receive request: there is no RNR (protocol.md 3.3)."""
+        immediates = qp.immediates
+        syndrome = AethSyndrome.NAK_INVALID_REQUEST
+        self._fail(qp, index, immediates.failing_psn, immediates.failing_plane, syndrome)
+        self._shell.enter_error(index, QpErrorReason.INVALID_REQUEST)
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    @property
+    def _rtt_ps(self) -> int:
+        return self._shell.settings.base_rtt * TICK_PS
+
+    def _answer(self, opcode: int, packet: ModelPacket) -> ModelPacket:
+        """An answer to a packet; its time is filled in when it leaves."""
+        answer = ModelPacket(opcode, packet.qp, packet.psn)
+        answer.acknowledged_psn = packet.psn
+        answer.entropy = packet.ev
+        answer.timestamped = packet.timestamped
+        if packet.timestamped:
+            age = packet.timestamp
+            if self._options.service_time:
+                age -= packet.received_ps // TICK_PS
+            answer.timestamp = age & _TICK
+        return answer
+
+    def _sack(self, qp: ReceiveQp, packet: ModelPacket, answer: ModelPacket, strong: bool) -> None:
+        """Queue a SACK, and the transport ACK that is due with it."""
+        if self._waiting >= (QUEUE_DEPTH if strong else PLAIN_LIMIT):
+            self._shell.count(GlobalCounter.SACK_TRIGGERS_DROPPED)
+            return
+        answer.retransmission = packet.retransmission
+        answer.mark = self._mark(qp, packet)
+        plane = self._plane(packet)
+        acknowledged = False if answer.probe else qp.triggers.take(packet.plane)
+        self._enqueue(qp, answer, plane)
+        self._shell.count(GlobalCounter.SACK_SENT)
+        if acknowledged and self._options.transport_ack == "message":
+            self._acknowledge(qp, packet)
+
+    def _acknowledge(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        answer = ModelPacket(_ACK, packet.qp, packet.psn)
+        answer.syndrome = int(AethSyndrome.ACK)
+        self._enqueue(qp, answer, self._plane(packet))
+        self._shell.count(GlobalCounter.ACK_SENT)
+
+    def _nack(self, qp: ReceiveQp, packet: ModelPacket, reason: NackReason) -> None:
+        if self._waiting >= QUEUE_DEPTH:
+            self._shell.count(GlobalCounter.SACK_TRIGGERS_DROPPED)
+            return
+        answer = self._answer(_NACK, packet)
+        answer.reason = int(reason)
+        self._enqueue(qp, answer, self._plane(packet))
+        self._shell.count(GlobalCounter.NACK_SENT)
+
+    def _fail(self, qp: ReceiveQp, index: int, psn: int, plane: int, syndrome: AethSyndrome) -> None:
+        """Queue a transport NAK; it leaves although the QP goes to ERROR."""
+        answer = ModelPacket(_ACK, index, psn)
+        answer.syndrome = int(syndrome)
+        self._enqueue(qp, answer, plane)
+        self._shell.count(GlobalCounter.NAK_SENT)
+
+    def _refuse_in_error(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        if self._options.error_nack and qp.may_nack(self._shell.now_ps, self._rtt_ps):
+            self._nack(qp, packet, NackReason.UNEXP_EVENT)
+
+    def _enqueue(self, qp: ReceiveQp, answer: ModelPacket, plane: int) -> None:
+        own = QP_NUMBER_BASE + answer.qp & 0xFFFF
+        peer = qp.peer_qpn & 0xFFFF
+        if self._options.context_order == "sender_first":
+            answer.source_context, answer.destination_context = own, peer
+        else:
+            answer.source_context, answer.destination_context = peer, own
+        qp.waiting += 1
+        self._waiting += 1
+        self.requester.enqueue_control(answer, answer.qp, plane)
+
+    def _plane(self, packet: ModelPacket) -> int:
+        """Plane of an answer: where its cause came in, unless that plane's way back looks dead."""
+        if not self._reverse_path:
+            return packet.plane
+        patience = _PATIENCE_RTTS * self._shell.config.planes * self._rtt_ps
+        return self.reverse.plane(packet.qp, packet.plane, patience)
+
+    def _mark(self, qp: ReceiveQp, packet: ModelPacket) -> int:
+        limit = self._options.always_skip_after
+        if limit and qp.marks(packet.ev) >= limit:
+            return int(Mark.ALWAYS_SKIP)
+        return int(Mark.SKIP_ONCE if packet.marked else Mark.NONE)
+
+    def fill(self, packet: ModelPacket) -> None:
+        """Fill the receive state into an answer that is sent now, and the time it took."""
+        opcode = packet.opcode
+        if packet.timestamped and opcode != _REQUEST:
+            if self._options.service_time:
+                packet.timestamp = packet.timestamp + self._shell.tick & _TICK
+            packet.timestamped = False
+        if opcode == _RESPONSE or opcode == _REQUEST:
+            return
+        qp = self.qps[packet.qp]
+        if qp.waiting:
+            qp.waiting -= 1
+            self._waiting -= 1
+        tracker = qp.tracker
+        if opcode == _ACK:
+            packet.message_number = tracker.messages
+            if packet.syndrome == AethSyndrome.ACK:
+                packet.psn = tracker.cumulative
+        elif opcode == _SACK:
+            packet.psn = packet.cumulative_psn = tracker.cumulative
+            if packet.probe:
+                packet.acknowledged_psn = packet.psn
+            packet.sack_base, packet.sack_bitmap = tracker.bitmap(self._options.sack_base_align)
+            packet.out_of_order = min(tracker.out_of_order, 0x7FFF)
+            packet.received_units = tracker.received_units
+            self._fill_limits(qp, packet)
+
+    def _fill_limits(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        """What the SACK says of the receiver's own state: MPR, penalty on the window, its end."""
+        packet.mpr_units = min(qp.window // wire.MPR_UNIT_PSNS, 255)
+        options = self._options
+        start = options.penalty_start_permille
+        if start == 1000 and options.advertise_mpr == "fixed":
+            return
+        fill = max(self._held) * 1000 // self._shell.config.receive_buffer_bytes
+        if options.advertise_mpr == "buffer":
+            packet.mpr_units = max(1, packet.mpr_units * (1000 - fill) // 1000)
+        if start < 1000:
+            if fill > start:
+                packet.penalty = (fill - start) * _FULL_PENALTY // (1000 - start)
+                qp.penalised = True
+            elif qp.penalised:
+                packet.restore = True
+
+    # -- endpoint operations and reverse path ------------------------------------------------------------
+
+    def _endpoint(self, packet: ModelPacket) -> None:
+        """Endpoint requests and responses on QPN 2 (protocol.md 1.13, 1.14)."""
+        if packet.destination_qpn != wire.ENDPOINT_QPN:
+            self._count(packet, PortCounter.DROP_QP)
+            return
+        if packet.opcode == _RESPONSE or packet.source == self._shell.settings.own_address:
+            self._count(packet, PortCounter.CONTROL)
+            if packet.psn & RESPONDER_REQUESTS and packet.opcode == _RESPONSE:
+                self.reverse.answered(packet.psn & ~RESPONDER_REQUESTS, self._shell.now_ps)
+            else:
+                self.requester.on_endpoint_response(packet)
+            return
+        answer = self._answer(_RESPONSE, packet)
+        answer.qp = self.qp_of_peer(packet.source)
+        answer.operation = packet.operation
+        if answer.qp < 0 and not self._way_back(packet, answer):
+            self._count(packet, PortCounter.DROP_PEER)
+            return
+        self._count(packet, PortCounter.CONTROL)
+        if packet.operation == EndpointOp.PORT_STATUS_UPDATE:
+            self.requester.on_peer_ports(packet.source, packet.port_mask)
+        self.requester.enqueue_control(answer, answer.qp, packet.plane)
+
+    def qp_of_peer(self, address: int) -> int:
+        """Index of a QP that is connected with a host, −1 when there is none."""
+        for index, qp in enumerate(self.qps):
+            if qp.receiving and qp.peer == address:
+                return index
+        return -1
+
+    def _way_back(self, packet: ModelPacket, answer: ModelPacket) -> bool:
+        """Path of an answer to a host no QP is connected with: over the request's plane and uplink."""
+        answer.ev = packet.ev
+        answer.destination = packet.source
+        if not packet.outer_source:
+            return True
+        own = self._shell.outer_source(packet.plane)
+        if not own:
+            return False
+        answer.outer_source = own
+        own_t0, _ = _first_usids(own)
+        peer_t0, peer_host = _first_usids(packet.outer_source)
+        uplink = wire.EV.unpack(packet.ev)["uplink"]
+        path = [own_t0, peer_host]
+        if own_t0 != peer_t0:
+            path = [own_t0, wire.usid_value(packet.plane, wire.Tier.T1, max(1, uplink)), peer_t0, peer_host]
+        answer.outer_destination = wire.outer_address(path)
+        return True
+
+    def _probe_reverse(self, index: int) -> None:
+        """Send an endpoint probe with a random EV when the QP receives and does not send (2.6)."""
+        shell, rtt = self._shell, self._rtt_ps
+        sent = shell.data_sent_ps(index)
+        recently = sent >= 0 and shell.now_ps - sent < rtt
+        if recently or not self.reverse.due(index, shell.now_ps, rtt):
+            return
+        plane = self.reverse.next_plane(index)
+        choices = self.requester.good_evs(index, plane) if shell.port_up(plane) else []
+        if not choices:
+            return
+        number, ev = self.reverse.probe(index, plane, choices)
+        probe = ModelPacket(_REQUEST, index, RESPONDER_REQUESTS | number)
+        probe.operation = int(EndpointOp.EV_PROBE)
+        probe.ev = ev
+        probe.timestamped = True
+        probe.timestamp = shell.tick & _TICK
+        self.requester.enqueue_control(probe, index, plane)
+
+    # -- life of a QP ------------------------------------------------------------------------------------
+
+    def on_error(self, qp: int) -> None:
+        """The QP went to ERROR: accept nothing more; receives that wait are flushed by software."""
+        self.qps[qp].set_state(QpState.ERROR)
+
+    def write_row(self, index: int, fields: dict[str, int]) -> bool:
+        """Apply a QP_RECEIVE row whose QP has nothing in flight."""
+        qp = self.qps[index]
+        if qp.apply(fields):
+            self._waiting -= qp.waiting
+            qp.waiting = 0
+            self.reverse.start(index)
+        return True
+
+    def stop(self, index: int, state: int) -> bool:
+        """Stop a QP that a row starts anew or resets; returns whether nothing of it is in flight."""
+        qp = self.qps[index]
+        if qp.starts_anew(state):
+            qp.set_state(QpState.RESET)
+            return qp.in_flight == 0
+        return True
+
+    def _count(self, packet: ModelPacket, outcome: PortCounter) -> None:
+        self._shell.count_port(packet.plane, outcome)
+
+
+def _first_usids(address: int) -> tuple[int, int]:
+    """The first two uSIDs of an outer address."""
+    low = 128 - wire.USID_BLOCK_BITS - 2 * wire.USID_BITS
+    both = address >> low & 0xFFFF_FFFF
+    return both >> 16, both & 0xFFFF
