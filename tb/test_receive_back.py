@@ -77,7 +77,7 @@ class ReceiveBack(wiring.Component):
                 "fill": In(1).array(PLANES),
                 "fill_row": In(records.buffer_address_bits(config)),
                 "fill_data": In(config.data_width),
-                "released": Out(16).array(PLANES),
+                "taken": Out(16).array(PLANES),
                 "threshold": In(17),
                 "now": In(48),
                 "idle": Out(1),
@@ -123,17 +123,17 @@ class ReceiveBack(wiring.Component):
             memory = Memory(shape=config.data_width, depth=1 << len(self.fill_row), init=[])
             m.submodules[f"buffer{plane}"] = memory
             read, write = memory.read_port(), memory.write_port()
+            taken = self.taken[plane]
             m.d.comb += [
-                read.addr.eq(placement.read_address[plane]),
+                read.addr.eq(taken),
+                read.en.eq(placement.take[plane]),
                 placement.read_data[plane].eq(read.data),
                 write.addr.eq(self.fill_row),
                 write.data.eq(self.fill_data),
                 write.en.eq(self.fill[plane]),
-                placement.release[plane].ready.eq(1),
             ]
-            with m.If(placement.release[plane].valid):
-                total = self.released[plane]
-                m.d.sync += total.eq(total + placement.release[plane].payload.beats)
+            with m.If(placement.take[plane]):
+                m.d.sync += taken.eq(taken + 1)
         blocks = (placement, tracker, sack, immediates, completions, writes, inits, errors, bank)
         m.d.comb += self.idle.eq(Cat(block.idle for block in blocks).all())
         return m
@@ -202,10 +202,10 @@ class Driver:
         return result
 
     async def fill(self, plane, payload):
-        """Put payload into a plane's buffer; returns where it starts."""
+        """Put payload into a plane's buffer."""
         beats = -(-len(payload) // CONFIG.data_bytes)
         for _ in range(LIMIT):
-            used = (self.head[plane] - int(getattr(self.dut, f"released__{plane}").value)) & 0xFFFF
+            used = (self.head[plane] - int(getattr(self.dut, f"taken__{plane}").value)) & 0xFFFF
             if used + beats <= self.rows:
                 break
             await RisingEdge(self.dut.clk)
@@ -218,7 +218,6 @@ class Driver:
             await RisingEdge(self.dut.clk)
         getattr(self.dut, f"fill__{plane}").value = 0
         self.head[plane] += beats
-        return start_row
 
 
 async def watch(dut, name, layout, pause, found):
@@ -300,7 +299,7 @@ async def messages_arrive(dut, seed) -> None:
         packets = rnd.choice([part for part in queue if part])
         message, packet = packets.pop(0)
         plane = rnd.randrange(PLANES)
-        row = await driver.fill(plane, packet["payload"])
+        await driver.fill(plane, packet["payload"])
         if packet["last"]:
             await driver.send(
                 "stash", records.stash_record, qp=message["qp"], psn=packet["psn"], plane=plane,
@@ -310,7 +309,7 @@ async def messages_arrive(dut, seed) -> None:
         await driver.send(
             "place", records.place_command, qp=message["qp"], psn=packet["psn"], plane=plane,
             ev=rnd.getrandbits(32), length=len(packet["payload"]), last=packet["last"],
-            bus_address=packet["address"], buffer_start=row, timestamped=1, timestamp=3, received_at=4,
+            bus_address=packet["address"], timestamped=1, timestamp=3, received_at=4,
             ack_request=int(not packets),
         )  # fmt: skip
     await driver.settle()
@@ -357,7 +356,7 @@ async def messages_arrive(dut, seed) -> None:
     ):  # fmt: skip
         assert await driver.command("counters", base + counter, read=1) == [value], counter
     for plane in range(PLANES):
-        assert int(getattr(dut, f"released__{plane}").value) == driver.head[plane] & 0xFFFF
+        assert int(getattr(dut, f"taken__{plane}").value) == driver.head[plane] & 0xFFFF
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -371,11 +370,10 @@ async def a_message_without_request_is_refused(dut) -> None:
     cocotb.start_soon(watch(dut, "control", records.control_request, 0.5, controls))
     cocotb.start_soon(watch(dut, "error", records.qp_error, 0.5, errors))
     await driver.send("init", records.receive_init, qp=3, active=1, initial_psn=9, peer_qpn_low=0x203)
-    row = await driver.fill(1, b"refused")
+    await driver.fill(1, b"refused")
     await driver.send("stash", records.stash_record, qp=3, psn=9, plane=1)
     await driver.send(
         "place", records.place_command, qp=3, psn=9, plane=1, length=7, last=1, bus_address=0x100,
-        buffer_start=row,
     )  # fmt: skip
     await driver.settle()
     assert errors == [{"qp": 3, "reason": QpErrorReason.INVALID_REQUEST}]

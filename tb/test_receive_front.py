@@ -106,13 +106,12 @@ class ReceiveFront(wiring.Component):
             pairs += [
                 (outer(getattr(self, f"receive_{plane}")), receive.port),
                 (receive.record, admission.records[plane]),
-                (placement.release[plane], receive.release),
                 (receive.counter, bank.events[plane]),
             ]
             m.d.comb += [
                 receive.settings.eq(self.settings),
                 receive.now.eq(self.now),
-                receive.read_address.eq(placement.read_address[plane]),
+                receive.take.eq(placement.take[plane]),
                 placement.read_data[plane].eq(receive.read_data),
             ]
         for one, other in pairs:

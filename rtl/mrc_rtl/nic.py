@@ -226,10 +226,9 @@ class _Wiring:
         for number, plane in enumerate(self.planes):
             self._connect(wiring.flipped(getattr(nic, f"receive_{number}")), plane.port)
             self._connect(plane.record, admission.records[number])
-            self._connect(placement.release[number], plane.release)
             m.d.comb += [
                 plane.now.eq(nic.now),
-                plane.read_address.eq(placement.read_address[number]),
+                plane.take.eq(placement.take[number]),
                 placement.read_data[number].eq(plane.read_data),
             ]
         self._connect(admission.region, self.regions.requests[0])

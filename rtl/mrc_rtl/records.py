@@ -20,7 +20,6 @@ __all__ = [
     "TraceKind",
     "Trimmed",
     "advance_record",
-    "buffer_release",
     "completion_record",
     "control_request",
     "counter_event",
@@ -137,8 +136,8 @@ def receive_record(config: NicConfig) -> data.StructLayout:
     """A received frame after its plane's parser: good FCS and ICRC, addressed to this NIC, complete.
 
     ``source`` is the inner source address as big-endian integer; ``length`` the payload in bytes without pad
-    and ICRC; ``buffer_start`` the beat of the plane's packet buffer that holds the first payload byte in lane
-    0; ``received_at`` the low 16 bits of the tick counter when the frame ended.
+    and ICRC, which stands in the plane's packet buffer behind that of the records before, first byte in lane 0;
+    ``received_at`` the low 16 bits of the tick counter when the frame ended.
     """
     return data.StructLayout(
         {
@@ -155,7 +154,6 @@ def receive_record(config: NicConfig) -> data.StructLayout:
             "marked": 1,
             "trimmed": 2,
             "length": 13,
-            "buffer_start": buffer_address_bits(config),
             "received_at": 16,
         }
     )
@@ -164,11 +162,6 @@ def receive_record(config: NicConfig) -> data.StructLayout:
 def buffer_address_bits(config: NicConfig) -> int:
     """Bits that address a beat of one plane's packet buffer."""
     return (config.receive_buffer_bytes // config.data_bytes - 1).bit_length()
-
-
-def buffer_release(config: NicConfig) -> data.StructLayout:
-    """The oldest ``beats`` of a plane's packet buffer are read and may be written again."""
-    return data.StructLayout({"beats": (config.mtu // config.data_bytes).bit_length()})
 
 
 def plane_bits(config: NicConfig) -> int:
@@ -201,8 +194,8 @@ def _trigger_fields(config: NicConfig) -> dict[str, int]:
 def place_command(config: NicConfig) -> data.StructLayout:
     """An admitted packet on its way to memory. ``bus_address`` is the AXI address of its first byte.
 
-    ``drop``: nothing is written and nothing reported, the packet's beats of its plane's buffer are only
-    released; of the other fields only ``plane``, ``length`` and ``buffer_start`` count then.
+    ``drop``: nothing is written and nothing reported, the packet's beats are only taken from its plane's
+    buffer; of the other fields only ``plane`` and ``length`` count then.
     """
     return data.StructLayout(
         {
@@ -211,7 +204,6 @@ def place_command(config: NicConfig) -> data.StructLayout:
             "last": 1,
             "drop": 1,
             "bus_address": config.address_width,
-            "buffer_start": buffer_address_bits(config),
         }
     )
 

@@ -271,7 +271,7 @@ class Admission(wiring.Component):
         ]
         for name in (
             "psn", "ev", "timestamped", "received_at", "marked", "retransmission", "ack_request", "length",
-            "buffer_start", "trimmed",
+            "trimmed",
         ):  # fmt: skip
             m.d.comb += checked[name].eq(now[name])
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -33,12 +33,9 @@ class PacketBuffer(wiring.Component):
         Pulse, between two payloads: keep the beats of this frame, or forget them.
     full : 1
         Beats of this frame are missing; cleared by commit and rollback.
-    start : buffer address
-        Beat at which the payload of this frame begins.
-    read_address, read_data : buffer address, data width
-        ``read_data`` comes one cycle after the address.
-    release : stream of records.buffer_release, in
-        The oldest beats are free again; always taken.
+    take, read_data : 1, data width
+        Pulse: the oldest committed beat leaves the buffer; it stands on ``read_data`` from the next cycle on,
+        until another one is taken.
     idle : 1
         No committed beat is held.
 
@@ -47,7 +44,6 @@ class PacketBuffer(wiring.Component):
 
     def __init__(self, config: NicConfig) -> None:
         self._config = config
-        address_bits = records.buffer_address_bits(config)
         super().__init__(
             {
                 "valid": In(1),
@@ -56,10 +52,8 @@ class PacketBuffer(wiring.Component):
                 "commit": In(1),
                 "rollback": In(1),
                 "full": Out(1),
-                "start": Out(address_bits),
-                "read_address": In(address_bits),
+                "take": In(1),
                 "read_data": Out(config.data_width),
-                "release": In(stream.Signature(records.buffer_release(config))),
                 "idle": Out(1),
             }
         )
@@ -71,7 +65,6 @@ class PacketBuffer(wiring.Component):
         words = config.data_bytes // WORD_BYTES
         m.submodules.beats = beats = Memory(shape=config.data_width, depth=1 << address_bits, init=[])
         read, write = beats.read_port(), beats.write_port()
-        m.d.comb += [read.addr.eq(self.read_address), self.read_data.eq(read.data)]
 
         # Gathering: earlier words of the beat wait in registers, the last one goes straight on.
         complete = Signal()
@@ -99,18 +92,19 @@ class PacketBuffer(wiring.Component):
         occupied = Signal(address_bits + 1)
         m.d.comb += [
             occupied.eq(head - tail),
-            self.start.eq(committed),
+            read.addr.eq(tail),
+            read.en.eq(self.take),
+            self.read_data.eq(read.data),
             write.addr.eq(head),
             write.en.eq(complete & ~occupied[-1] & ~self.full),
-            self.release.ready.eq(1),
             self.idle.eq(committed == tail),
         ]
         with m.If(complete & occupied[-1]):
             m.d.sync += self.full.eq(1)
         with m.If(write.en):
             m.d.sync += head.eq(head + 1)
-        with m.If(self.release.valid):
-            m.d.sync += tail.eq(tail + self.release.payload.beats)
+        with m.If(self.take):
+            m.d.sync += tail.eq(tail + 1)
         with m.If(self.commit):
             m.d.sync += [committed.eq(head), self.full.eq(0)]
         with m.If(self.rollback):

@@ -1,6 +1,6 @@
 """Turns buffer beats to the byte lanes of their destination."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,9 +16,9 @@ _LEVELS = 3
 class LaneAligner(wiring.Component):
     """A pipeline that takes one buffer beat a cycle and gives one bus beat a cycle, with strobes.
 
-    Payload starts in lane 0 of its first buffer beat and in lane ``offset`` of its first bus beat. A beat is
-    rotated by ``offset`` lanes; the lanes below come from the rotated beat before it. The last bus beat may
-    need no buffer beat of its own: what is read then does not show.
+    Payload starts in lane 0 of its first buffer beat and in lane ``offset`` of its first bus beat: a bus beat
+    is a window of two buffer beats, which is narrowed in steps of halves. The last bus beat may need no
+    buffer beat of its own: what is read then does not show.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class LaneAligner(wiring.Component):
     data : data_width per plane
         Output of each plane's buffer in this cycle; ``plane`` says which one counts.
     offset, end : log2 of the lanes
-        Lane of the packet's first byte and lane behind its last one (0: the last bus beat is full).
+        Lanes of the packet's first byte and of its last one.
     first, last, burst_end : 1
         First and last bus beat of the packet; last of a burst.
     beat_valid, beat, strobes, beat_last
@@ -64,69 +64,54 @@ class LaneAligner(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat's entry to its bus beat."""
-        return 2 + -(-self.lane_bits // _LEVELS)
+        return 1 + -(-self.lane_bits // _LEVELS)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes = self.config.data_bytes
-
-        # The plane's beat, and which lanes count.
-        valid = Signal()
-        turning = Signal(self.config.data_width)
-        offset = Signal(self.lane_bits)
-        low = Signal(lanes)  # lanes that come from the beat before
-        strobes = Signal(lanes)
-        burst_end = Signal()
+        width, lanes = self.config.data_width, self.config.data_bytes
         advance = self.advance
+
+        # The plane's beat behind the one before it, of which all but the lowest lane may be needed.
+        valid = Signal()
+        window: Value = Signal(2 * width - 8)
+        shift: Value = Signal(self.lane_bits)
+        carried = {"strobes": Signal(lanes), "burst_end": Signal()}
         with m.If(advance):
             m.d.sync += valid.eq(self.valid)
         with m.If(self.valid & advance):
+            m.d.sync += window[: width - 8].eq(window[width:])
             with m.Switch(self.plane):
                 for number, beat in enumerate(self.data):
                     with m.Case(number):
-                        m.d.sync += turning.eq(beat)
-            m.d.sync += [offset.eq(self.offset), burst_end.eq(self.burst_end)]
+                        m.d.sync += window[width - 8 :].eq(beat)
+            m.d.sync += [shift.eq(~self.offset), carried["burst_end"].eq(self.burst_end)]
             for lane in range(lanes):
-                below = lane < self.offset
-                inside = (self.end == 0) | (lane < self.end)
-                m.d.sync += [
-                    low[lane].eq(below),
-                    strobes[lane].eq(~(self.first & below) & (~self.last | inside)),
-                ]
+                below, above = lane < self.offset, lane > self.end
+                m.d.sync += carried["strobes"][lane].eq(~((self.first & below) | (self.last & above)))
 
-        # Rotation, some levels a stage.
-        for base in range(0, self.lane_bits, _LEVELS):
-            bits = range(base, min(base + _LEVELS, self.lane_bits))
-            turned = turning
-            for bit in bits:
-                level = Signal(self.config.data_width, name=f"level{bit}")
-                with m.If(offset[bit]):
-                    m.d.comb += level.eq(turned.rotate_left(8 << bit))
-                with m.Else():
-                    m.d.comb += level.eq(turned)
-                turned = level
-            later = {}
-            for name, source in {
-                "valid": valid, "turning": turned, "offset": offset, "low": low,
-                "strobes": strobes, "burst_end": burst_end,
-            }.items():  # fmt: skip
-                later[name] = Signal.like(source, name=f"{name}{base}")
-                with m.If(advance if name == "valid" else valid & advance):
-                    m.d.sync += later[name].eq(source)
-            valid, turning, offset = later["valid"], later["turning"], later["offset"]
-            low, strobes, burst_end = later["low"], later["strobes"], later["burst_end"]
-
-        before = Signal(self.config.data_width)
+        # The bus beat begins as many lanes up the window as the offset leaves free; widest step first.
+        for top in range(self.lane_bits, 0, -_LEVELS):
+            for bit in reversed(range(max(0, top - _LEVELS), top)):
+                step = 8 << bit
+                narrowed = Signal(width + step - 8, name=f"window{bit}")
+                m.d.comb += narrowed.eq(Mux(shift[bit], window[step:], window))
+                window = narrowed
+            if top <= _LEVELS:
+                break
+            now = {"valid": valid, "window": window, "shift": shift, **carried}
+            later = {name: Signal.like(value, name=f"{name}{top}") for name, value in now.items()}
+            with m.If(advance):
+                m.d.sync += later["valid"].eq(valid)
+            with m.If(valid & advance):
+                m.d.sync += [later[name].eq(value) for name, value in now.items() if name != "valid"]
+            valid, window, shift = later["valid"], later["window"], later["shift"]
+            carried = {name: later[name] for name in carried}
         with m.If(advance):
             m.d.sync += self.beat_valid.eq(valid)
         with m.If(valid & advance):
             m.d.sync += [
-                before.eq(turning),
-                self.strobes.eq(strobes),
-                self.beat_last.eq(burst_end),
-                self.beat.eq(turning),
+                self.beat.eq(window),
+                self.strobes.eq(carried["strobes"]),
+                self.beat_last.eq(carried["burst_end"]),
             ]
-            for lane in range(lanes):
-                with m.If(low[lane]):
-                    m.d.sync += self.beat[8 * lane : 8 * lane + 8].eq(before[8 * lane : 8 * lane + 8])
         return m

@@ -56,9 +56,8 @@ class PlaneReceive(wiring.Component):
     now : 48
         Ticks of 128 ns in bits 47:16.
     record : stream of records.receive_record, out
-    read_address, read_data : buffer address, data width
-        Packet buffer for placement; data one cycle after the address.
-    release : stream of records.buffer_release, in
+    take, read_data : 1, data width
+        The oldest beat of the packet buffer, for placement; see :class:`PacketBuffer`.
     counter : stream of records.counter_event, out
         RX_FRAMES for every frame, and the reason of those that are dropped here.
     idle : 1
@@ -78,9 +77,8 @@ class PlaneReceive(wiring.Component):
                 "settings": In(records.settings(config)),
                 "now": In(48),
                 "record": Out(stream.Signature(records.receive_record(config))),
-                "read_address": In(records.buffer_address_bits(config)),
+                "take": In(1),
                 "read_data": Out(config.data_width),
-                "release": In(stream.Signature(records.buffer_release(config))),
                 "counter": Out(stream.Signature(records.counter_event(config))),
                 "idle": Out(1),
             }
@@ -95,7 +93,6 @@ class PlaneReceive(wiring.Component):
         m.submodules.icrc = icrc = IcrcCheck(8 * WORD_BYTES, IP_OFFSET)
         m.submodules.buffer = buffer = PacketBuffer(config)
         wiring.connect(m, words.port, wiring.flipped(self.port))
-        wiring.connect(m, buffer.release, wiring.flipped(self.release))
         end = Signal()
         count = Signal(range(WORD_BYTES + 1))
         for n in range(WORD_BYTES):
@@ -121,7 +118,7 @@ class PlaneReceive(wiring.Component):
             icrc.first.eq((normaliser.position == 0) | normaliser.restart),
             icrc.last.eq(words.last),
             icrc.valid.eq(normaliser.here | normaliser.restart),
-            buffer.read_address.eq(self.read_address),
+            buffer.take.eq(self.take),
             self.read_data.eq(buffer.read_data),
         ]
         self._payload(m, words, normaliser, parser, buffer)
@@ -264,7 +261,6 @@ class PlaneReceive(wiring.Component):
                 payload.marked.eq(marked),
                 payload.trimmed.eq(trimmed),
                 payload.length.eq(Mux(trimmed != Trimmed.NO, 0, length[:13])),
-                payload.buffer_start.eq(buffer.start),
                 payload.received_at.eq(received_at),
             ]
 
