@@ -9,12 +9,12 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records, wire
 from ..config import NicConfig
-from ..icrc import IcrcCheck
 from ..records import PORT_COUNTERS, PortCounter, Trimmed
 from ..stream import PacketStream
 from .frame_words import WORD_BYTES, FrameWords
 from .header_parser import BODY_OFFSET, HeaderParser
-from .normaliser import IP_OFFSET, Normaliser
+from .icrc_check import IcrcCheck
+from .normaliser import Normaliser
 from .packet_buffer import PacketBuffer
 
 __all__ = ["PlaneReceive"]
@@ -90,14 +90,10 @@ class PlaneReceive(wiring.Component):
         m.submodules.words = words = FrameWords(config)
         m.submodules.normaliser = normaliser = Normaliser(config, self.plane)
         m.submodules.parser = parser = HeaderParser(config)
-        m.submodules.icrc = icrc = IcrcCheck(8 * WORD_BYTES, IP_OFFSET)
+        m.submodules.icrc = icrc = IcrcCheck()
         m.submodules.buffer = buffer = PacketBuffer(config)
         wiring.connect(m, words.port, wiring.flipped(self.port))
         end = Signal()
-        count = Signal(range(WORD_BYTES + 1))
-        for n in range(WORD_BYTES):
-            with m.If(words.keep[n]):
-                m.d.comb += count.eq(n + 1)
         m.d.comb += [
             end.eq(words.valid & words.last),
             normaliser.valid.eq(words.valid),
@@ -114,10 +110,11 @@ class PlaneReceive(wiring.Component):
             parser.end_incomplete.eq(normaliser.incomplete),
             parser.settings.eq(self.settings),
             icrc.data.eq(words.data),
-            icrc.count.eq(count),
-            icrc.first.eq((normaliser.position == 0) | normaliser.restart),
+            icrc.position.eq(normaliser.position),
+            icrc.valid.eq(words.valid),
             icrc.last.eq(words.last),
-            icrc.valid.eq(normaliser.here | normaliser.restart),
+            icrc.begin.eq(normaliser.restart),
+            icrc.early.eq(~words.keep[2]),
             buffer.take.eq(self.take),
             self.read_data.eq(buffer.read_data),
         ]
