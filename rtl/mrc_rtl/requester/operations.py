@@ -25,7 +25,6 @@ _NO_LIMIT = 25
 
 def _sent(s: "Sequencer") -> None:
     s.m.d.comb += [s.clear_queued.eq(1), s.again.ready.eq(1)]
-    s.m.next = "PICK"
 
 
 def _failed(s: "Sequencer") -> None:
@@ -36,7 +35,7 @@ def _failed(s: "Sequencer") -> None:
 
 
 def _error(s: "Sequencer") -> None:
-    m, state = s.m, s.context.settings.state
+    m, state = s.m, s.context.state
     reason = s.error_in.payload.reason
     m.d.comb += s.error_in.ready.eq(1)
     with m.If(reason == QpErrorReason.LOCAL_READ):
@@ -134,7 +133,7 @@ def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
 
 def _timeout(s: "Sequencer") -> None:
     m, context = s.m, s.context
-    settings, progress, queue = context.settings, context.progress, context.queue
+    settings, progress, queue = s.settings, context.progress, context.queue
     waiting = Signal()
     exhausted = Signal()
     unsent = Signal()
@@ -159,6 +158,8 @@ def _timeout(s: "Sequencer") -> None:
             with m.If(progress.attempt != 31):
                 m.d.sync += progress.attempt.eq(progress.attempt + 1)
             with m.If(s.at_end):
+                # All is SACKed, but the oldest request lacks its transport ACK.
+                m.d.comb += s.last_of_oldest.eq(1)
                 s.retransmit(s.retransmit_queue, again=True)
             with m.Elif(~s.was_queued):
                 s.retransmit(s.retransmit_queue)
@@ -166,7 +167,7 @@ def _timeout(s: "Sequencer") -> None:
 
 def _host(s: "Sequencer") -> None:
     m, context, command = s.m, s.context, s.host.payload
-    state = context.settings.state
+    state = context.state
     fields = {
         field.name: (command.word0, command.word1)[field.word][field.low : field.low + field.width]
         for field in QP_SEND.fields
@@ -195,19 +196,21 @@ def _host(s: "Sequencer") -> None:
         s.host.ready.eq(1),
         s.host_refused.eq(command.write & refused),
     ]
+    for name, _ in s.new_settings.shape():
+        m.d.comb += s.new_settings[name].eq(fields[name])
+    m.d.comb += s.new_settings.mpr_psns.eq(Mux(fields["mpr_psns"] > ring, ring, fields["mpr_psns"]))
+    m.next = "RELOAD"
     with m.If(command.write & ~refused):
-        for group in ("settings", "limits"):
-            m.d.sync += [context[group][name].eq(fields[name]) for name, _ in context.shape()[group].shape]
-        m.d.sync += context.limits.mpr_psns.eq(Mux(fields["mpr_psns"] > ring, ring, fields["mpr_psns"]))
+        m.d.comb += s.write_settings.eq(1)
+        m.d.sync += state.eq(new)
         with m.If(starts | resets):
             # The flags of the queues stay: the QP may still stand there.
-            first = s.look_psn
             m.d.comb += s.clear.eq(1)
             m.d.sync += [
                 context.queue.eq(0),
-                context.psns.next.eq(first),
-                context.psns.unacked.eq(first),
-                context.progress.ack_next.eq(first),
+                context.psns.next.eq(s.aimed),
+                context.psns.unacked.eq(s.look_psn),
+                context.progress.ack_next.eq(s.look_psn),
             ]
             cleared = ("rqmsn", "attempt", "message_open", "blocked", "failed")
             m.d.sync += [context.progress[name].eq(0) for name in cleared]
@@ -216,7 +219,7 @@ def _host(s: "Sequencer") -> None:
 
 
 def _doorbell(s: "Sequencer") -> None:
-    m, queue, state = s.m, s.context.queue, s.context.settings.state
+    m, queue, state = s.m, s.context.queue, s.context.state
     free = Signal(len(queue.posted))
     count = s.doorbell.payload.count
     m.d.comb += [
@@ -228,15 +231,6 @@ def _doorbell(s: "Sequencer") -> None:
         m.d.sync += s.complete.eq(state == QpState.ERROR)
 
 
-def _delayed(s: "Sequencer") -> None:
-    s.m.d.comb += [
-        s.new_entry.slot.eq(s.delayed.slot),
-        s.retransmit_queue.w_en.eq(1),
-        s.delay_queue.r_en.eq(1),
-    ]
-    s.m.next = "PICK"
-
-
 def _complete(s: "Sequencer") -> None:
     """Complete the oldest request: with success if the transport ACK covers it, or as flushed."""
     m, context, queue, progress = s.m, s.context, s.context.queue, s.context.progress
@@ -246,7 +240,7 @@ def _complete(s: "Sequencer") -> None:
     covered = Signal()
     failing = Signal()
     m.d.comb += [
-        error.eq(context.settings.state == QpState.ERROR),
+        error.eq(context.state == QpState.ERROR),
         # The last PSN of the request is before ack_next.
         covered.eq((s.rts | error) & opened & s.covered),
         flush.eq(error & (queue.posted != s.completed_count) & ~covered),
@@ -274,10 +268,11 @@ def _complete(s: "Sequencer") -> None:
 
 
 def _retransmit(s: "Sequencer") -> None:
-    m, entry = s.m, s.retransmission
+    m, entry = s.m, s.entry
     wanted = Signal()
     m.d.comb += [
-        s.retransmit_queue.r_en.eq(1),
+        s.retransmit_queue.r_en.eq(~s.from_delayed),
+        s.delay_queue.r_en.eq(s.from_delayed),
         wanted.eq(
             s.rts
             & ~s.ack_relative[23]
@@ -289,13 +284,13 @@ def _retransmit(s: "Sequencer") -> None:
     with m.If(wanted):
         m.d.comb += [
             s.jobs.w_en.eq(1),
-            s.new_job.slot.eq(entry.slot),
+            # The tracker does not remember the request of a PSN that all newer ones overtook.
+            s.new_job.slot.eq(Mux(entry.again, s.completed_slot, s.slot)),
             s.new_job.retransmission.eq(1),
             s.new_job.ack_request.eq(1),
         ]
     with m.Else():
         m.d.comb += [s.event.eq(1), s.event_down.eq(1)]
-    m.next = "PICK"
 
 
 ACTIONS: dict[str, Callable[["Sequencer"], None]] = {
@@ -306,7 +301,6 @@ ACTIONS: dict[str, Callable[["Sequencer"], None]] = {
     "TIMEOUT": _timeout,
     "HOST": _host,
     "DOORBELL": _doorbell,
-    "DELAYED": _delayed,
     "COMPLETE": _complete,
     "RETRANSMIT": _retransmit,
 }

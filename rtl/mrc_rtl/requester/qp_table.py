@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import NicConfig
 from ..stream import TableBus
 from ..tables import QP_SEND, QpState
-from .context import send_context
+from .context import qp_settings, send_context
 
 __all__ = ["QpTable", "host_command", "table_values"]
 
@@ -17,11 +17,11 @@ def host_command(config: NicConfig) -> data.StructLayout:
     return data.StructLayout({"qp": config.qp_bits, "write": 1, "word0": 64, "word1": 64})
 
 
-def table_values(context: data.View, config: NicConfig) -> list[Cat]:
-    """The words of a QP_SEND entry as an expression of a send context."""
+def table_values(context: data.View, settings: data.View) -> list[Cat]:
+    """The words of a QP_SEND entry as an expression of a send context and its settings."""
     source = {
-        **{name: context.settings[name] for name, _ in send_context(config)["settings"].shape},
-        **{name: context.limits[name] for name, _ in send_context(config)["limits"].shape},
+        **{name: settings[name] for name, _ in settings.shape()},
+        "state": context.state,
         "next_psn": context.psns.next,
         "unacked_psn": context.psns.unacked,
         "attempt": context.progress.attempt,
@@ -55,8 +55,8 @@ class QpTable(wiring.Component):
     table : TableBus
         QP_SEND.
     command : stream of host_command, out
-    context, refused
-        With ``command.ready``: the context, and whether the command was not allowed.
+    context, settings, refused
+        With ``command.ready``: what the engine knows of the QP, and whether the command was not allowed.
     watch_qp, empty
         Count of what the engine holds of a QP.
     draining : 1
@@ -73,6 +73,7 @@ class QpTable(wiring.Component):
                 "table": In(TableBus()),
                 "command": Out(stream.Signature(host_command(config))),
                 "context": In(send_context(config)),
+                "settings": In(qp_settings(config)),
                 "refused": In(1),
                 "watch_qp": Out(config.qp_bits),
                 "empty": In(1),
@@ -87,7 +88,7 @@ class QpTable(wiring.Component):
         command = self.command.payload
         word = Signal(4)
         error = Signal()
-        words = table_values(self.context, self.config)
+        words = table_values(self.context, self.settings)
         m.d.comb += [table.read_data.eq(command.word0), table.error.eq(error), self.watch_qp.eq(command.qp)]
         with m.FSM() as states:
             with m.State("IDLE"):

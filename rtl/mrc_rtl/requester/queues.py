@@ -3,8 +3,8 @@
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Cat, Signal
-from amaranth.lib import fifo
+from amaranth.hdl import Cat, Mux, Signal, Value
+from amaranth.lib import data, fifo
 
 from ..records import counter_event, qp_error
 from .records import retransmission_entry, segment_job
@@ -17,6 +17,9 @@ __all__ = ["Operation", "add", "waiting_operations"]
 #: Entries of the retransmission queue and of the queue of delayed retransmissions.
 RETRANSMISSIONS = 16
 
+#: Bits of the time at which a delayed one is due: half of the circle is longer than any base_rtt.
+_DUE_BITS = 17
+
 
 class Operation(IntEnum):
     """What the sequencer does; lower numbers first, but each kind once before any kind again."""
@@ -28,10 +31,9 @@ class Operation(IntEnum):
     TIMEOUT = 4  # the QP's timer expired
     HOST = 5  # table command
     DOORBELL = 6  # requests were posted
-    DELAYED = 7  # a delayed retransmission is due
-    COMPLETE = 8  # complete the oldest request, if it may
-    RETRANSMIT = 9  # give one packet out again
-    TURN = 10  # give out new packets
+    COMPLETE = 7  # complete the oldest request, if it may
+    RETRANSMIT = 8  # give one packet out again
+    TURN = 9  # give out new packets
 
 
 def add(s: "Sequencer") -> None:
@@ -43,33 +45,24 @@ def add(s: "Sequencer") -> None:
     m = s.m
     config = s.config
     entry = retransmission_entry(config)
-    m.submodules.ready_queue = s.ready_queue = fifo.SyncFIFOBuffered(width=config.qp_bits, depth=config.qps)
-    m.submodules.complete_queue = s.complete_queue = fifo.SyncFIFOBuffered(
-        width=config.qp_bits, depth=config.qps
-    )
-    m.submodules.retransmit_queue = s.retransmit_queue = fifo.SyncFIFOBuffered(
-        width=entry.size, depth=RETRANSMISSIONS
-    )
-    m.submodules.delay_queue = s.delay_queue = fifo.SyncFIFOBuffered(
-        width=entry.size + 32, depth=RETRANSMISSIONS
-    )
-    m.submodules.jobs = s.jobs = fifo.SyncFIFOBuffered(width=segment_job(config).size, depth=4)
-    m.submodules.counts = s.counts = fifo.SyncFIFOBuffered(width=counter_event(config).size, depth=8)
-    m.submodules.errors = s.errors = fifo.SyncFIFOBuffered(width=qp_error(config).size, depth=2)
-    s.retransmission = entry(s.retransmit_queue.r_data)
-    s.delayed = entry(s.delay_queue.r_data[: entry.size])
+
+    def queue(name: str, width: int, depth: int) -> fifo.SyncFIFOBuffered:
+        m.submodules[name] = made = fifo.SyncFIFOBuffered(width=width, depth=depth)
+        return made
+
+    s.ready_queue = queue("ready_queue", config.qp_bits, config.qps)
+    s.complete_queue = queue("complete_queue", config.qp_bits, config.qps)
+    s.retransmit_queue = queue("retransmit_queue", entry.size, RETRANSMISSIONS)
+    s.delay_queue = queue("delay_queue", entry.size + _DUE_BITS, RETRANSMISSIONS)
+    s.jobs = queue("jobs", segment_job(config).size, 4)
+    s.counts = queue("counts", counter_event(config).size, 8)
+    s.errors = queue("errors", qp_error(config).size, 2)
     s.new_entry = Signal(entry)
     s.new_job = Signal(segment_job(config))
-    s.message_last = Signal(24)
-    s.due = Signal()
-    due_at = s.delay_queue.r_data[entry.size :]
+    s.message_end = Signal(24)
     s.queues_empty = Signal()
     m.d.comb += [
-        s.due.eq(s.delay_queue.r_rdy & (~(s.now - due_at)[31] | s.hurry)),
-        s.next_deadline.eq(due_at),
-        s.deadline_valid.eq(s.delay_queue.r_rdy),
         s.retransmit_queue.w_data.eq(s.new_entry),
-        s.delay_queue.w_data.eq(Cat(s.new_entry, (s.now + s.base_rtt)[:32])),
         s.jobs.w_data.eq(s.new_job),
         s.job.valid.eq(s.jobs.r_rdy),
         s.job.payload.eq(s.jobs.r_data),
@@ -89,13 +82,44 @@ def add(s: "Sequencer") -> None:
             & (s.retransmit_queue.level == 0)
             & (s.ready_queue.level == 0)
             & (s.complete_queue.level == 0)
-            & ((s.delay_queue.level == 0) | (s.delay_queue.r_rdy & ~s.due))
+            & ((s.delay_queue.level == 0) | (s.delay_queue.r_rdy & ~_add_delay(s, entry)))
         ),
     ]
 
 
+def _add_delay(s: "Sequencer", entry: data.StructLayout) -> Value:
+    """Add the times of delayed retransmissions; return whether the oldest is due.
+
+    A time is kept in the bits that tell one base_rtt from the past. ``s.entry`` is the retransmission whose
+    turn it is: one that was delayed and is due, or the head of the other queue.
+    """
+    m = s.m
+    due, later = Signal(), Signal()
+    low, high = s.now[:_DUE_BITS], s.now[_DUE_BITS:]
+    due_at = s.delay_queue.r_data[entry.size :]
+    distance = Signal(_DUE_BITS + 1)  # with the borrow
+    s.from_delayed = Signal()
+    s.entry = Signal(entry)
+    m.d.comb += [
+        s.delay_queue.w_data.eq(Cat(s.new_entry, (low + s.base_rtt)[:_DUE_BITS])),
+        distance.eq(low - due_at),
+        due.eq(s.delay_queue.r_rdy & (~distance[_DUE_BITS - 1] | s.hurry)),
+        # Not reached, although a smaller number: the bits above change first.
+        later.eq(distance[_DUE_BITS - 1] & ~distance[_DUE_BITS]),
+        s.next_deadline.eq(Cat(due_at, high + later)),
+        s.deadline_valid.eq(s.delay_queue.r_rdy),
+        s.entry.eq(Mux(s.from_delayed, s.delay_queue.r_data[: entry.size], s.retransmit_queue.r_data)),
+    ]
+    # Decided between two operations, so that it does not change during one.
+    with m.If(s.between & due):
+        m.d.sync += s.from_delayed.eq(1)
+    with m.Elif(s.delay_queue.r_en):
+        m.d.sync += s.from_delayed.eq(0)
+    return due
+
+
 def waiting_operations(s: "Sequencer") -> Signal:
-    """Which kinds of operations could be taken, one bit each; ``s.others``: any but a QP's current turn."""
+    """Which kinds of operations could be taken, one bit each."""
     m = s.m
     waiting = Signal(len(Operation))
     m.d.comb += [
@@ -106,11 +130,8 @@ def waiting_operations(s: "Sequencer") -> Signal:
         waiting[Operation.TIMEOUT].eq(s.expired.valid),
         waiting[Operation.HOST].eq(s.host.valid),
         waiting[Operation.DOORBELL].eq(s.doorbell.valid),
-        waiting[Operation.DELAYED].eq(s.due & s.retransmit_queue.w_rdy),
         waiting[Operation.COMPLETE].eq(s.complete_queue.r_rdy & s.order.ready),
-        waiting[Operation.RETRANSMIT].eq(s.retransmit_queue.r_rdy & s.jobs.w_rdy),
+        waiting[Operation.RETRANSMIT].eq((s.retransmit_queue.r_rdy | s.from_delayed) & s.jobs.w_rdy),
         waiting[Operation.TURN].eq(s.ready_queue.r_rdy & s.jobs.w_rdy & s.enable),
     ]
-    s.others = Signal()
-    m.d.comb += s.others.eq(waiting[: Operation.TURN].any() | s.ready_queue.r_rdy)
     return waiting

@@ -111,7 +111,7 @@ def segment_job(config: NicConfig) -> data.StructLayout:
 
 def retransmission_entry(config: NicConfig) -> data.StructLayout:
     """A PSN to send again. ``again``: all is SACKed, but the transport ACK of its message is missing."""
-    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "slot": send_slot_bits(config), "again": 1})
+    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "again": 1})
 
 
 def failed_job(config: NicConfig) -> data.StructLayout:

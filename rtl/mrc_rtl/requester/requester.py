@@ -128,6 +128,7 @@ class Requester(wiring.Component):
 
         m.d.comb += [
             table.context.eq(sequencer.host_context),
+            table.settings.eq(sequencer.host_values),
             table.refused.eq(sequencer.host_refused),
             table.empty.eq(in_flight.empty),
             in_flight.watch_qp.eq(table.watch_qp),

@@ -1,24 +1,14 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
-from ..layouts import AETH, NETH, SETH
-from ..records import (
-    BODY_BITS,
-    PORT_COUNTERS,
-    GlobalCounter,
-    counter_event,
-    feedback_record,
-    qp_error,
-)
-from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
-from ..wire import Opcode
-from . import operations, queues, turn
-from .context import ContextStore, send_context
+from ..records import PORT_COUNTERS, GlobalCounter, counter_event, feedback_record, qp_error
+from ..tables import CompletionStatus, QpErrorReason, QpState
+from . import aim, operations, queues, turn
+from .context import ContextStore, SettingsStore, qp_settings, send_context
 from .qp_table import host_command
 from .queues import Operation
 from .records import (
@@ -31,15 +21,16 @@ from .records import (
 )
 from .segmenter import message_info, segment_view
 from .timers import timer_command
-from .tx_tracker import ev_check, psn_attributes
+from .tx_tracker import psn_attributes
 
 __all__ = ["Operation", "Sequencer"]
 
 
 class Sequencer(wiring.Component):
-    """Takes one operation after the other: read the QP's context, change it, write it back.
+    """Takes one operation after the other: fetch the QP's context and change it.
 
-    Nothing else changes a context, so no two changes can race. Kinds of operations take turns: one that was
+    Nothing else changes a context, so no two changes can race. The context of the last operation stays until
+    one of another QP comes. Kinds of operations take turns: one that was
     served waits until every other kind that is waiting was served, so a flood of one kind starves nobody. A
     QP that can send stands once in a queue; its turn gives out a few packets, more while nobody else waits. A
     QP stopped by window or immediates leaves the queue and comes back with the operation that ends the
@@ -55,8 +46,8 @@ class Sequencer(wiring.Component):
         Retransmissions sent by bind; taken one cycle after the look-up.
     failed, error_in, feedback, expired, host, doorbell : streams, in
         Sources of operations.
-    host_context, host_refused
-        Answer, with ``host.ready``.
+    host_context, host_values, host_refused
+        Answer, with ``host.ready``: context, settings, and whether a write is not allowed.
     job, order, error_out, counter : streams, out
     look_*, acked, queued, slot, attributes, clear*, give*, set_queued, clear_queued, merge*
         The tracker's commands (:class:`mrc_rtl.requester.tx_tracker.TxTracker`).
@@ -91,6 +82,7 @@ class Sequencer(wiring.Component):
                 "expired": In(stream.Signature(data.StructLayout({"qp": qp}))),
                 "host": In(stream.Signature(host_command(config))),
                 "host_context": Out(send_context(config)),
+                "host_values": Out(qp_settings(config)),
                 "host_refused": Out(1),
                 "doorbell": In(stream.Signature(doorbell_record(config))),
                 "job": Out(stream.Signature(segment_job(config))),
@@ -144,11 +136,20 @@ class Sequencer(wiring.Component):
         m = Module()
         self.m = m
         config = self.config
-        slot_bits = send_slot_bits(config)
-        m.submodules.store = store = ContextStore(config)
-        self.context = context = Signal(send_context(config))
+        self.slot_bits = send_slot_bits(config)
+        m.submodules.store = self.store = store = ContextStore(config)
+        register = Signal(store.rows * store.row_bits)
+        layout = send_context(config)
+        self.context = context = data.View(layout, register[: layout.size])
+        m.submodules.host_settings = self.host_settings = SettingsStore(config)
+        self.settings = self.host_settings.settings
+        self.new_settings = Signal(qp_settings(config))
+        self.write_settings = Signal()
         self.qp = Signal(config.qp_bits)
-        self.operation = Signal(range(len(Operation)))
+        self.operation = Signal(Operation)
+        self.take = Signal()  # an operation begins
+        self.between = Signal()  # no operation is under way
+        self.others = Signal()  # any but a QP's current turn could be taken
         queues.add(self)
 
         # Latched in LOOK: where the PSN of the operation stands.
@@ -162,7 +163,8 @@ class Sequencer(wiring.Component):
         self.was_queued = Signal()
         self.same_ev = Signal()
         self.covered = Signal()  # the last PSN of the oldest request has its transport ACK
-        self.outstanding = Signal.like(context.limits.mpr_psns)  # new PSNs given out and not SACKed
+        # New PSNs given out and not SACKed: at most a ring, no more bits than the limit has.
+        self.outstanding = Signal.like(self.settings.mpr_psns)
         # For the end of the operation.
         self.progress = Signal()
         self.restart_timer = Signal()
@@ -173,115 +175,77 @@ class Sequencer(wiring.Component):
         self.late_counter = Signal(range(16))
 
         self.rts = Signal()
-        self.completed_slot = context.queue.completed[:slot_bits]
-        self.completed_count = context.queue.completed[: slot_bits + 1]
-        m.submodules.lasts = lasts = Memory(shape=24, depth=config.qps * config.send_queue_depth, init=[])
-        lasts_read, lasts_write = lasts.read_port(), lasts.write_port()
-        self.last_psn = lasts_read.data
-        index_open = Cat(context.queue.open[:slot_bits], self.qp)
-        index_completed = Cat(self.completed_slot, self.qp)
+        aim.add_ends(self)
+        aim.add(self)
+        self.order_status = Signal(5)
+        order = self.order.payload
+        # What goes out does so in every cycle, and the handshake alone says when it counts: gates saved.
         m.d.comb += [
-            self.rts.eq(context.settings.state == QpState.RTS),
-            lasts_read.addr.eq(index_completed),
-            lasts_write.addr.eq(index_open),
-            lasts_write.data.eq(self.message_last),
-            lasts_write.en.eq(self.message_write),
-            self.message_index.eq(index_open),
-            self.info_index.eq(Mux(self.operation == Operation.COMPLETE, index_completed, index_open)),
-        ]
-
-        seth = SETH(self.feedback.payload.body[BODY_BITS - SETH.size :])
-        neth = NETH(self.feedback.payload.body[BODY_BITS - NETH.size :])
-        aeth = AETH(self.feedback.payload.body[BODY_BITS - AETH.size :])
-        self.seth, self.neth, self.aeth = seth, neth, aeth
-        opcode = self.feedback.payload.opcode
-        self.is_sack, self.is_nack, self.is_ack = Signal(), Signal(), Signal()
-        m.d.comb += [
-            self.is_sack.eq(opcode == Opcode.SACK),
-            self.is_nack.eq(opcode == Opcode.NACK),
-            self.is_ack.eq((opcode == Opcode.ACKNOWLEDGE) & (aeth.syndrome[5:] == 0)),
+            self.rts.eq(context.state == QpState.RTS),
+            self.outstanding.eq(context.psns.next - context.psns.unacked),
             self.look_qp.eq(self.qp),
             self.view_qp.eq(self.qp),
             self.event_qp.eq(self.qp),
-            self.merge_base.eq(seth.cack_psn + seth.sack_offset),
-            self.merge_bitmap.eq(seth.sack_bitmap),
+            self.merge_base.eq(self.seth.cack_psn + self.seth.sack_offset),
+            self.merge_bitmap.eq(self.seth.sack_bitmap),
             self.merge_unacked.eq(context.psns.unacked),
             self.merge_next.eq(context.psns.next),
-            # At most a ring of PSNs is outstanding: no more bits than the limit has.
-            self.outstanding.eq(context.psns.next - context.psns.unacked),
-        ]
-        with m.Switch(self.operation):
-            with m.Case(Operation.SENT):
-                m.d.comb += self.look_psn.eq(self.again.payload.psn)
-            with m.Case(Operation.FAILED):
-                m.d.comb += self.look_psn.eq(self.failed.payload.psn)
-            with m.Case(Operation.FEEDBACK):
-                with m.If(self.is_sack):
-                    m.d.comb += self.look_psn.eq(seth.cack_psn + 1)
-                with m.Elif(self.is_nack):
-                    m.d.comb += self.look_psn.eq(neth.nack_psn)
-                with m.Else():
-                    m.d.comb += self.look_psn.eq(self.feedback.payload.psn + self.is_ack)
-            with m.Case(Operation.HOST):
-                m.d.comb += self.look_psn.eq(self._initial_psn())
-            with m.Case(Operation.RETRANSMIT):
-                m.d.comb += self.look_psn.eq(self.retransmission.psn)
-            with m.Case(Operation.TURN):
-                m.d.comb += self.look_psn.eq(context.psns.next)
-            with m.Case(Operation.DELAYED):
-                m.d.comb += self.look_psn.eq(self.delayed.psn)
-            with m.Default():
-                m.d.comb += self.look_psn.eq(context.psns.unacked)
-
-        # What goes out does so in every cycle, and the handshake alone says when it counts: gates saved.
-        self.order_status = Signal(5)
-        order = self.order.payload
-        m.d.comb += [
             self.host_context.eq(context),
-            store.write_qp.eq(self.qp),
-            store.write_context.eq(context),
-            self.view.mtu_log2.eq(context.settings.mtu_log2),
-            self.view.protection_domain.eq(context.settings.protection_domain),
+            self.host_values.eq(self.settings),
+            self.view.mtu_log2.eq(self.settings.mtu_log2),
+            self.view.protection_domain.eq(self.settings.protection_domain),
             self.sending.eq(self.rts),
-            self.ev_profile.eq(context.settings.ev_profile),
+            self.ev_profile.eq(self.settings.ev_profile),
             self.timer.qp.eq(self.qp),
-            self.timer.timeout.eq(context.settings.timeout),
-            self.timer.linear_count.eq(context.settings.linear_count),
+            self.timer.timeout.eq(self.settings.timeout),
+            self.timer.linear_count.eq(self.settings.linear_count),
             self.timer.attempt.eq(context.progress.attempt),
             self.errors.w_data.eq(Cat(self.qp, self.reason)),
             order.qp.eq(self.qp),
             order.slot.eq(self.completed_slot),
-            order.queue.eq(context.settings.completion_queue),
+            order.queue.eq(self.settings.completion_queue),
             order.immediate.eq(self.info.immediate),
             order.length.eq(self.info.length),
             order.message_number.eq(context.queue.completed),
             order.status.eq(self.order_status),
             self.new_entry.qp.eq(self.qp),
-            self.new_entry.psn.eq(self.look_psn),
-            self.new_entry.slot.eq(self.slot),
+            self.new_entry.psn.eq(self.aimed),
             self.new_job.slot.eq(self.give_slot),
             self.new_job.psn.eq(self.look_psn),
+            store.leaving.eq(register[: store.row_bits]),
+            self.host_settings.write_qp.eq(self.qp),
+            self.host_settings.write_settings.eq(self.new_settings),
+            self.host_settings.write.eq(self.write_settings),
         ]
 
         waiting = queues.waiting_operations(self)
+        seen = self._choose(waiting)
         with m.FSM() as states:
             with m.State("PICK"):
-                self._pick(m, waiting, store)
+                room = (self.counts.level <= 4) & self.errors.w_rdy & store.cleared
+                with m.If(room & seen.any()):
+                    m.d.comb += self.take.eq(1)
+                    m.next = "LOAD"
+                with m.Else():
+                    m.d.comb += self.between.eq(1)
             with m.State("LOAD"):
-                m.d.sync += context.eq(store.context)
                 m.d.sync += [flag.eq(0) for flag in (self.progress, self.restart_timer, self.complete)]
                 m.d.sync += [self.announce.eq(0), self.late_count.eq(0)]
+                with m.If(store.shift):
+                    m.d.sync += register.eq(Cat(register[store.row_bits :], store.row))
+                with m.If(store.last):
+                    m.next = "LOOK"
+                    with m.If((self.operation == Operation.TURN) | (self.operation == Operation.TIMEOUT)):
+                        m.next = "AIM"
+            with m.State("AIM"):
+                # The PSN is one of the context's.
                 m.next = "LOOK"
                 with m.If(self.operation == Operation.TURN):
                     m.d.sync += context.progress.in_ready.eq(0)
                     m.d.comb += self.ready_queue.r_en.eq(1)
                     m.next = "CHECK"
             with m.State("LOOK"):
-                m.d.sync += [
-                    self.relative.eq(self.look_psn - context.psns.unacked),
-                    self.ack_relative.eq(self.look_psn - context.progress.ack_next),
-                    self.behind.eq(context.psns.next - self.look_psn),
-                ]
+                aim.latch_distances(self)
                 with m.If(self.operation == Operation.FEEDBACK):
                     with m.If(self.is_sack):
                         self.count(GlobalCounter.SACK_RECEIVED)
@@ -291,15 +255,7 @@ class Sequencer(wiring.Component):
                         self.count(GlobalCounter.ACK_RECEIVED)
                 m.next = "WEIGH"
             with m.State("WEIGH"):
-                m.d.sync += [
-                    # Between the oldest unacknowledged and the next new PSN lies less than half the circle.
-                    self.in_window.eq(~self.relative[23] & ~self.behind[23] & self.behind.any()),
-                    self.at_end.eq(~self.behind.any()),
-                    self.was_acked.eq(self.acked),
-                    self.was_queued.eq(self.queued),
-                    self.same_ev.eq(ev_check(neth.entropy) == self.attributes.check),
-                    self.covered.eq((self.last_psn - context.progress.ack_next)[23]),
-                ]
+                aim.latch_judgement(self)
                 m.next = "ACT"
             with m.State("ACT"):
                 m.next = "TAIL"
@@ -313,17 +269,16 @@ class Sequencer(wiring.Component):
                     with m.If(self.merge_beyond):
                         self.count(GlobalCounter.FEEDBACK_IGNORED)
                     m.next = "TAIL"
+            with m.State("RELOAD"):
+                # The end of the operation goes by what the host wrote.
+                m.d.comb += self.host_settings.read.eq(1)
+                m.next = "TAIL"
             turn.add_states(self)
             with m.State("TAIL"):
-                self._tail(m, store)
+                self._tail()
                 m.next = "PICK"
         m.d.comb += self.idle.eq(states.ongoing("PICK") & store.cleared & ~waiting.any() & self.queues_empty)
         return m
-
-    def _initial_psn(self) -> Value:
-        """First PSN the host's command asks for."""
-        command, field = self.host.payload, QP_SEND.field("initial_psn")
-        return (command.word0, command.word1)[field.word][field.low : field.low + field.width]
 
     # Helpers of the operations -----------------------------------------------------------------------
 
@@ -340,7 +295,7 @@ class Sequencer(wiring.Component):
         """The QP goes to ERROR because of the request in ``slot``; the rest will be flushed."""
         progress = self.context.progress
         self.m.d.sync += [
-            self.context.settings.state.eq(QpState.ERROR),
+            self.context.state.eq(QpState.ERROR),
             progress.failed.eq(1),
             progress.failed_slot.eq(slot),
             progress.failed_status.eq(status),
@@ -354,9 +309,9 @@ class Sequencer(wiring.Component):
         self.m.d.sync += [self.context.progress.attempt.eq(0), self.restart_timer.eq(1)]
 
     def retransmit(self, queue: fifo.SyncFIFOBuffered, *, again: bool = False) -> None:
-        """Put the packet looked up into one of the two retransmission queues, or count that it is full.
+        """Put the packet aimed at into one of the two retransmission queues, or count that it is full.
 
-        ``again``: instead the last packet of the oldest request, which has been SACKed.
+        ``again``: it is the last packet of the oldest request, which has been SACKed.
         """
         m = self.m
         with m.If(queue.w_rdy):
@@ -364,21 +319,29 @@ class Sequencer(wiring.Component):
         with m.Else():
             self.count_late(GlobalCounter.RETRANSMIT_QUEUE_FULL)
         if again:
-            m.d.comb += [
-                self.new_entry.psn.eq(self.last_psn),
-                self.new_entry.slot.eq(self.completed_slot),
-                self.new_entry.again.eq(1),
-            ]
+            m.d.comb += self.new_entry.again.eq(1)
 
     # Parts -------------------------------------------------------------------------------------------
 
-    def _pick(self, m: Module, waiting: Signal, store: ContextStore) -> None:
+    def _choose(self, waiting: Signal) -> Signal:
+        """Choose an operation and its QP: of the kinds that waited a cycle ago, one not served lately.
+
+        Returns the kinds that could be taken.
+        """
+        m = self.m
+        # One cycle old, which is soon enough: nothing stops waiting but by an operation, and that one has
+        # its last cycle behind it. Only a timer's report is withdrawn in that cycle.
+        seen = Signal(len(Operation))
         served = Signal(len(Operation))
         fresh = Signal(len(Operation))
         candidates = Signal(len(Operation))
+        m.d.sync += seen.eq(waiting)
+        with m.If(self.timer_valid):
+            m.d.sync += seen[Operation.TIMEOUT].eq(0)
         m.d.comb += [
-            fresh.eq(waiting & ~served),
-            candidates.eq(Mux(fresh.any(), fresh, waiting)),
+            self.others.eq(seen[: Operation.TURN].any() | self.ready_queue.r_rdy),
+            fresh.eq(seen & ~served),
+            candidates.eq(Mux(fresh.any(), fresh, seen)),
         ]
         sources = {
             Operation.SENT: self.again.payload.qp,
@@ -388,55 +351,58 @@ class Sequencer(wiring.Component):
             Operation.TIMEOUT: self.expired.payload.qp,
             Operation.HOST: self.host.payload.qp,
             Operation.DOORBELL: self.doorbell.payload.qp,
-            Operation.DELAYED: self.delayed.qp,
             Operation.COMPLETE: self.complete_queue.r_data,
-            Operation.RETRANSMIT: self.retransmission.qp,
+            Operation.RETRANSMIT: self.entry.qp,
             Operation.TURN: self.ready_queue.r_data,
         }
-        qp = Signal(self.config.qp_bits)
-        m.d.comb += store.read_qp.eq(qp)
-        room = Signal()
-        m.d.comb += room.eq((self.counts.level <= 4) & self.errors.w_rdy & store.cleared)
-        with m.If(room & waiting.any()):
-            m.d.sync += self.qp.eq(qp)
+        next_qp = Signal(self.config.qp_bits)
+        m.d.comb += [
+            next_qp.eq(self.qp),
+            self.store.qp.eq(next_qp),
+            self.host_settings.read_qp.eq(next_qp),
+        ]
+        with m.If(self.take):
+            m.d.comb += [self.store.change.eq(1), self.host_settings.read.eq(1)]
+            m.d.sync += self.qp.eq(next_qp)
             for operation in reversed(Operation):
                 with m.If(candidates[operation]):
-                    m.d.comb += qp.eq(sources[operation])
-                    m.d.sync += [self.operation.eq(operation)]
+                    m.d.comb += next_qp.eq(sources[operation])
+                    m.d.sync += self.operation.eq(operation)
             one_hot = candidates & (~candidates + 1)
             m.d.sync += served.eq(Mux(fresh.any(), served | one_hot, one_hot)[: len(Operation)])
-            m.next = "LOAD"
+        return seen
 
-    def _tail(self, m: Module, store: ContextStore) -> None:
+    def _tail(self) -> None:
         """Queues, timer and context at the end of an operation."""
-        context = self.context
+        m, context, settings = self.m, self.context, self.settings
+        progress, queue = context.progress, context.queue
         run = Signal()
         sendable = Signal()
         m.d.comb += [
-            run.eq(self.rts & (context.queue.open != self.completed_count) & (context.settings.timeout != 0)),
+            self.between.eq(1),
+            run.eq(self.rts & (queue.open != self.completed_count) & (settings.timeout != 0)),
             sendable.eq(
                 self.rts
-                & (self.outstanding < context.limits.mpr_psns)
-                & (
-                    context.progress.message_open
-                    | ((context.queue.open != context.queue.posted) & ~context.progress.blocked)
-                )
+                & (self.outstanding < settings.mpr_psns)
+                & (progress.message_open | ((queue.open != queue.posted) & ~progress.blocked))
             ),
-            self.ready_queue.w_en.eq(sendable & ~context.progress.in_ready),
-            self.complete_queue.w_en.eq(self.complete & ~context.progress.in_complete),
+            self.ready_queue.w_en.eq(sendable & ~progress.in_ready),
+            self.complete_queue.w_en.eq(self.complete & ~progress.in_complete),
             self.timer.start.eq(run),
             self.timer_valid.eq(
-                (run & (self.restart_timer | ~context.progress.armed))
-                | (~run & context.progress.armed)
+                (run & (self.restart_timer | ~progress.armed))
+                | (~run & progress.armed)
                 | (self.operation == Operation.TIMEOUT)
             ),
             self.expired.ready.eq(self.operation == Operation.TIMEOUT),
             self.errors.w_en.eq(self.announce),
-            store.write.eq(1),
-            store.write_context.progress.armed.eq(run),
-            store.write_context.progress.in_ready.eq(context.progress.in_ready | sendable),
-            store.write_context.progress.in_complete.eq(context.progress.in_complete | self.complete),
             self.view_write.eq(1),
+        ]
+        m.d.sync += [
+            self.burst.eq(0),
+            progress.armed.eq(run),
+            progress.in_ready.eq(progress.in_ready | sendable),
+            progress.in_complete.eq(progress.in_complete | self.complete),
         ]
         with m.If(self.late_count):
             base = self.config.planes * PORT_COUNTERS

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Signal
+from amaranth.hdl import Cat, Mux, Signal
 
 from ..tables import CompletionStatus, QpErrorReason
 from .sack_merge import WORD_LOG2
@@ -18,83 +18,93 @@ BURST = 4
 
 
 def add_states(s: "Sequencer") -> None:
-    """Add CHECK, SIZE, OPEN and EMIT: one packet takes two cycles, one that opens its request four.
+    """Add CHECK, SIZE and EMIT: one packet takes two cycles, one that opens its request three.
 
-    The last PSN of a message stands in the context from the moment its request is opened, so nothing depends
-    on the length of a message. ``ack_request`` is set on the last packet before the QP stops: end of what is
-    posted, end of the window, end of the immediates allowed.
+    The first PSN behind a message is known from the moment its request is opened, so nothing depends on the
+    length of a message. ``ack_request`` is set on the last packet before the QP stops: end of what is posted,
+    end of the window, end of the immediates allowed.
 
     Source: protocol.md 2.4 (send conditions), 7-Q6; profile.md 5 (window).
     """
-    m, context = s.m, s.context
-    psns, queue, progress, limits = context.psns, context.queue, context.progress, context.limits
-    burst = Signal(range(BURST))
+    m, context, settings = s.m, s.context, s.settings
+    psns, queue, progress = context.psns, context.queue, context.progress
+    s.burst = burst = Signal(range(BURST))
+    enough = Signal()
     window_end = Signal()
-    count = Signal(24)
+    opening = Signal()  # the packet is the first of a request that is not open yet
+    none_left = Signal()  # no request is posted behind the packet's
+    quotient = Signal(24)  # length over MTU, rounded down
+    rest = Signal()  # what does not fill a packet
+    few = Signal()  # the quotient is 0 or 1
     immediate = Signal()
-    slots = len(queue.open) - 1
+    open_next = Signal.like(queue.open)
+    immediates_next = Signal.like(queue.immediates)
     immediates_full = Signal()
     m.d.comb += [
-        immediates_full.eq(queue.immediates >= limits.max_immediates),
+        open_next.eq(queue.open + opening),
+        immediates_next.eq(queue.immediates + (opening & immediate)),
+        immediates_full.eq(immediates_next >= settings.max_immediates),
+        enough.eq((burst == BURST - 1) & s.others),
         s.new_job.qp.eq(s.qp),
-        s.give_slot.eq((queue.open - 1)[:slots]),
-        s.message.first.eq(psns.next),
+        s.give_slot.eq(Mux(opening, queue.open[: s.slot_bits], s.newest_slot)),
+        s.message.first.eq(s.look_psn),
         s.message.rqmsn.eq(progress.rqmsn),
-        s.message.msn.eq(queue.completed + (queue.open - s.completed_count)[: slots + 1]),
-        s.message_last.eq(psns.next + count),
+        s.message.msn.eq(queue.completed + (queue.open - s.completed_count)[: len(queue.open)]),
+        # The bit below the sum is the carry in.
+        few.eq(~quotient[1:].any()),
+        s.message_end.eq((Cat(1, s.look_psn) + Cat(rest | (few & ~quotient[0]), quotient))[1:]),
     ]
     with m.State("CHECK"):
-        m.d.sync += window_end.eq(s.outstanding + 1 == limits.mpr_psns)
+        m.d.sync += [
+            window_end.eq(s.outstanding + 1 == settings.mpr_psns),
+            opening.eq(0),
+            immediate.eq(progress.message_immediate),
+        ]
         more = progress.message_open | ((queue.open != queue.posted) & ~progress.blocked)
-        enough = (burst == BURST - 1) & s.others
         m.next = "TAIL"
-        with m.If(s.rts & more & (s.outstanding < limits.mpr_psns) & s.jobs.w_rdy & ~enough):
+        with m.If(s.rts & more & (s.outstanding < settings.mpr_psns) & s.jobs.w_rdy):
             m.next = "SIZE"
             with m.If(progress.message_open):
                 m.next = "EMIT"
-        with m.Else():
-            m.d.sync += burst.eq(0)
     with m.State("SIZE"):
-        m.next = "OPEN"
-        with m.Switch(context.settings.mtu_log2):
+        m.next = "EMIT"
+        with m.Switch(settings.mtu_log2):
             for exponent in mtu_exponents(s.config):
                 with m.Case(exponent):
-                    m.d.sync += count.eq((s.info.length - 1)[:32] >> exponent)
-        with m.If(s.info.length == 0):
-            m.d.sync += count.eq(0)
-        m.d.sync += immediate.eq(s.info.immediate)
+                    m.d.sync += [
+                        quotient.eq(s.info.length >> exponent),
+                        rest.eq(s.info.length[:exponent].any()),
+                    ]
+        m.d.sync += [opening.eq(1), immediate.eq(s.info.immediate)]
         with m.If(~s.info.valid):
-            s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION, queue.open[:slots])
+            s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION, queue.open[: s.slot_bits])
             m.next = "TAIL"
         with m.Elif(s.info.immediate & immediates_full):
             m.d.sync += progress.blocked.eq(1)
             m.next = "TAIL"
-    with m.State("OPEN"):
-        m.d.comb += s.message_write.eq(1)
-        m.d.sync += [
-            psns.last.eq(s.message_last),
-            queue.open.eq(queue.open + 1),
-            queue.immediates.eq(queue.immediates + immediate),
-            progress.rqmsn.eq(progress.rqmsn + immediate),
-            progress.message_open.eq(1),
-            progress.message_immediate.eq(immediate),
-        ]
-        m.next = "EMIT"
     with m.State("EMIT"):
         last = Signal()
-        stop = Signal()
         m.d.comb += [
-            last.eq(psns.next == psns.last),
-            stop.eq((queue.open == queue.posted) | (progress.message_immediate & immediates_full)),
+            s.step_up.eq(1),
+            last.eq(Mux(opening, few & ~(quotient[0] & rest), s.aimed == s.end)),
+            none_left.eq(open_next == queue.posted),
+            s.message_write.eq(opening),
             s.jobs.w_en.eq(1),
-            s.new_job.ack_request.eq(window_end | (last & stop)),
+            s.new_job.ack_request.eq(window_end | (last & (none_left | (immediate & immediates_full)))),
             s.give.eq(1),
-            s.clear.eq(psns.next[:WORD_LOG2] == 0),
+            s.clear.eq(s.look_psn[:WORD_LOG2] == 0),
             s.event.eq(1),
         ]
-        m.d.sync += psns.next.eq(psns.next + 1)
-        with m.If(last):
-            m.d.sync += progress.message_open.eq(0)
+        m.d.sync += [
+            psns.next.eq(s.aimed),
+            queue.open.eq(open_next),
+            queue.immediates.eq(immediates_next),
+            progress.rqmsn.eq(progress.rqmsn + (opening & immediate)),
+            progress.message_open.eq(~last),
+            progress.message_immediate.eq(immediate),
+        ]
         with m.If(burst != BURST - 1):
             m.d.sync += burst.eq(burst + 1)
         m.next = "CHECK"
+        with m.If(enough):
+            m.next = "TAIL"

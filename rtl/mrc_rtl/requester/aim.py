@@ -1,0 +1,120 @@
+"""The PSN that an operation of the sequencer is about, and where it stands."""
+
+from typing import TYPE_CHECKING
+
+from amaranth.hdl import Cat, Signal, Value
+from amaranth.lib.memory import Memory
+
+from ..layouts import AETH, NETH, SETH
+from ..records import BODY_BITS
+from ..tables import QP_SEND
+from ..wire import Opcode
+from .queues import Operation
+from .tx_tracker import ev_check
+
+if TYPE_CHECKING:
+    from .sequencer import Sequencer
+
+__all__ = ["add", "add_ends", "latch_distances", "latch_judgement"]
+
+
+def add(s: "Sequencer") -> None:
+    """Add what tells the PSN of an operation.
+
+    ``aimed`` is the PSN at the end of the operation's first cycles, ``look_psn`` the same one cycle later;
+    with ``step_up`` and ``step_down`` it is one more or less. ``end`` is the first PSN behind the request
+    that stands in ``ends`` under ``slot_of_interest``.
+    """
+    m, context = s.m, s.context
+    feedback = s.feedback.payload
+    s.seth = SETH(feedback.body[BODY_BITS - SETH.size :])
+    s.neth = NETH(feedback.body[BODY_BITS - NETH.size :])
+    s.aeth = AETH(feedback.body[BODY_BITS - AETH.size :])
+    s.is_sack, s.is_nack, s.is_ack = Signal(), Signal(), Signal()
+    m.d.comb += [
+        s.is_sack.eq(feedback.opcode == Opcode.SACK),
+        s.is_nack.eq(feedback.opcode == Opcode.NACK),
+        s.is_ack.eq((feedback.opcode == Opcode.ACKNOWLEDGE) & (s.aeth.syndrome[5:] == 0)),
+    ]
+
+    s.step_up, s.step_down = Signal(), Signal()
+    s.last_of_oldest = Signal()  # aim at the last PSN of the oldest request
+    source = Signal(24)
+    s.aimed = Signal(24)
+    m.d.comb += [
+        # The bit below the sum is the carry in.
+        s.aimed.eq((Cat(1, source) + Cat(s.step_up, s.step_down.replicate(24)))[1:]),
+        source.eq(context.psns.unacked),
+    ]
+    m.d.sync += s.look_psn.eq(s.aimed)
+    with m.Switch(s.operation):
+        with m.Case(Operation.SENT):
+            m.d.comb += source.eq(s.again.payload.psn)
+        with m.Case(Operation.FEEDBACK):
+            # The PSNs of SACK and NACK stand at the same place.
+            m.d.comb += source.eq(feedback.psn)
+            with m.If(s.is_sack | s.is_nack):
+                m.d.comb += source.eq(s.neth.nack_psn)
+            m.d.comb += s.step_up.eq(s.is_sack | s.is_ack)
+        with m.Case(Operation.HOST):
+            m.d.comb += source.eq(_initial_psn(s))
+        with m.Case(Operation.RETRANSMIT):
+            m.d.comb += source.eq(s.entry.psn)
+        with m.Case(Operation.TURN):
+            m.d.comb += source.eq(context.psns.next)
+        with m.Case(Operation.TIMEOUT):
+            with m.If(s.last_of_oldest):
+                m.d.comb += [source.eq(s.end), s.step_down.eq(1)]
+
+
+def _initial_psn(s: "Sequencer") -> Value:
+    """First PSN the host's command asks for."""
+    command, field = s.host.payload, QP_SEND.field("initial_psn")
+    return (command.word0, command.word1)[field.word][field.low : field.low + field.width]
+
+
+def add_ends(s: "Sequencer") -> None:
+    """Add the memory of the first PSN behind each opened request, and the look-up in the work queue."""
+    m, queue, slots = s.m, s.context.queue, s.slot_bits
+    m.submodules.ends = ends = Memory(shape=24, depth=s.config.qps * s.config.send_queue_depth, init=[])
+    read_port, write_port = ends.read_port(), ends.write_port()
+    s.end = read_port.data
+    s.newest_slot = Signal(slots)
+    s.completed_slot = queue.completed[:slots]
+    s.completed_count = queue.completed[: slots + 1]
+    index_open = Cat(queue.open[:slots], s.qp)
+    index_completed = Cat(s.completed_slot, s.qp)
+    m.d.comb += [
+        s.newest_slot.eq(queue.open - 1),
+        read_port.addr.eq(index_completed),
+        write_port.addr.eq(index_open),
+        write_port.data.eq(s.message_end),
+        write_port.en.eq(s.message_write),
+        s.message_index.eq(index_open),
+        s.info_index.eq(index_completed),
+    ]
+    with m.If(s.operation == Operation.TURN):
+        m.d.comb += [read_port.addr.eq(Cat(s.newest_slot, s.qp)), s.info_index.eq(index_open)]
+
+
+def latch_distances(s: "Sequencer") -> None:
+    """One cycle after the aim: distances of the PSN from what the context holds."""
+    psns, progress = s.context.psns, s.context.progress
+    s.m.d.sync += [
+        s.relative.eq(s.look_psn - psns.unacked),
+        s.ack_relative.eq(s.look_psn - progress.ack_next),
+        s.behind.eq(psns.next - s.look_psn),
+    ]
+
+
+def latch_judgement(s: "Sequencer") -> None:
+    """One cycle later: what the distances, the tracker and the oldest request say of the PSN."""
+    s.m.d.sync += [
+        # Between the oldest unacknowledged and the next new PSN lies less than half the circle.
+        s.in_window.eq(~s.relative[23] & ~s.behind[23] & s.behind.any()),
+        s.at_end.eq(~s.behind.any()),
+        s.was_acked.eq(s.acked),
+        s.was_queued.eq(s.queued),
+        s.same_ev.eq(ev_check(s.neth.entropy) == s.attributes.check),
+        s.covered.eq(~(s.context.progress.ack_next - s.end)[23]),
+    ]
