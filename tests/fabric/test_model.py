@@ -19,8 +19,8 @@ from fabric.traffic import Send, build_frame, quickstart, run, specs, star
 from mrc_host.fabric.events import NEVER, EventHeap, RandomStream, component_key, random_bits
 from mrc_host.fabric.links import Direction
 from mrc_host.fabric.model import Fabric
+from mrc_host.fabric.packet import DropReason
 from mrc_host.fabric.spec import TopologySpec
-from mrc_host.fabric.switch import DropReason
 from mrc_host.fabric.topology import Topology
 from mrc_rtl.wire import Dscp
 

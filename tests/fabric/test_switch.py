@@ -17,8 +17,8 @@ import pytest
 from fabric.traffic import build_frame, outer, quickstart, run, star
 from mrc_host.fabric.links import Direction
 from mrc_host.fabric.model import Fabric
+from mrc_host.fabric.packet import DropReason, Packet, QueueClass
 from mrc_host.fabric.spec import TopologySpec
-from mrc_host.fabric.switch import DropReason, parse
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
 from mrc_rtl import wire
@@ -234,6 +234,12 @@ def test_shortest_frame_passes_whatever_its_length_field_says() -> None:
 
 @pytest.mark.parametrize("dscp", range(64))
 def test_class_of_every_dscp(dscp: int) -> None:
-    packet = parse(build_frame(star(2), 0, 1, dscp=dscp))
-    assert packet is not None
-    assert packet.control == (dscp in (12, 16, 46))
+    packet = Packet.of_frame(build_frame(star(2), 0, 1, dscp=dscp))
+    known = {
+        12: QueueClass.CONTROL,
+        16: QueueClass.CONTROL,
+        46: QueueClass.CONTROL,
+        10: QueueClass.RETRANSMISSION,
+    }
+    assert packet.queue == known.get(dscp, QueueClass.DATA)
+    assert packet.trimmed == (dscp in (12, 16))

@@ -139,6 +139,16 @@ def _counters(testbed: Testbed, counters: list[Counters]) -> dict[str, Any]:
             "bytes": item.bytes,
             "drops": {reason.name.lower(): count for reason, count in item.drops.items()},
             "queue_high_water_bytes": item.queue_high_water_bytes,
+            "queues": {
+                queue.name.lower(): {
+                    "frames": used.frames,
+                    "bytes": used.bytes,
+                    "high_water_bytes": used.high_water_bytes,
+                }
+                for queue, used in item.queues.items()
+            },
+            "marked": item.marked,
+            "trimmed": item.trimmed,
             "overlaps": item.overlaps,
         }
         for item in testbed.fabric.counters()
@@ -162,6 +172,8 @@ def _counters(testbed: Testbed, counters: list[Counters]) -> dict[str, Any]:
         "added": totals.added,
         "delivered": totals.delivered,
         "in_flight": totals.in_flight,
+        "marked": totals.marked,
+        "trimmed": totals.trimmed,
         "drops": {reason.name.lower(): count for reason, count in totals.drops.items()},
     }
     return {"fabric": fabric, "links": links, "nics": nics}

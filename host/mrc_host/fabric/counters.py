@@ -6,10 +6,18 @@ from array import array
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mrc_host.fabric.switch import DropReason
+from mrc_host.fabric.packet import DropReason, QueueClass
 from mrc_rtl.wire import GAP_PREAMBLE_FCS_BYTES
 
-__all__ = ["DirectionCounters", "FabricTotals", "QueueSample", "QueueSamples"]
+__all__ = ["DirectionCounters", "FabricTotals", "QueueCounters", "QueueSample", "QueueSamples"]
+
+
+class QueueCounters(NamedTuple):
+    """Frames and bytes without FCS that a queue's class sent, and the most bytes that ever waited in it."""
+
+    frames: int
+    bytes: int
+    high_water_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +34,14 @@ class DirectionCounters:
         Only reasons that occurred. A full queue counts at the direction it feeds, what a switch cannot
         forward at the direction it came in by, a tap at its own direction.
     queue_high_water_bytes : int
-        Most bytes that ever waited, both queues together; the frame being sent does not wait.
+        Most bytes that ever waited, all queues together; the frame being sent does not wait.
     overlaps : int
         NIC ports only: frames that began before the slot of the previous one had ended, which a MAC paced at
         the link's rate never does.
+    queues : dict of QueueClass to QueueCounters
+        By queue; only those that were used.
+    marked, trimmed : int
+        Frames this port marked with CE, and frames it trimmed.
     """
 
     direction: str
@@ -38,6 +50,9 @@ class DirectionCounters:
     drops: dict[DropReason, int]
     queue_high_water_bytes: int
     overlaps: int
+    queues: dict[QueueClass, QueueCounters]
+    marked: int
+    trimmed: int
 
     @property
     def wire_bytes(self) -> int:
@@ -54,13 +69,15 @@ class FabricTotals:
     entered : int
         Frames given to the fabric.
     added : int
-        Frames that taps made beyond those they were given.
+        Frames that hooks made beyond those they were given.
     delivered : int
         Frames handed to NICs.
     drops : dict of DropReason to int
         Frames dropped; only reasons that occurred.
     in_flight : int
         Frames on links and in queues.
+    marked, trimmed : int
+        Frames switches marked with CE, and frames they trimmed; both go on.
     """
 
     entered: int
@@ -68,6 +85,8 @@ class FabricTotals:
     delivered: int
     drops: dict[DropReason, int]
     in_flight: int
+    marked: int
+    trimmed: int
 
     @property
     def dropped(self) -> int:

@@ -6,14 +6,13 @@ Timing rules
    rounded up to a picosecond. The 24 bytes are preamble, FCS and gap. Its first bit enters the link when the
    slot begins, its last bit when the slot ends, and the next slot may begin at that instant.
 2. A bit that enters a link at t leaves it at t + delay.
-3. A switch stores and forwards: at (arrival of the last bit + switch latency) the frame is looked up and put
-   into the output port. An idle port begins its slot at that very instant.
-4. A port has two queues, control and data by the DSCP of the outermost header. When a slot ends, the oldest
-   control frame goes next, else the oldest data frame. A queue holds whole waiting frames; a frame that would
-   take it beyond its size in bytes is dropped and counted. The frame in its slot no longer waits.
+3. A switch stores and forwards: at (arrival of the last bit + switch latency) the frame is put into the
+   output port. An idle port begins its slot at that very instant.
+4. A port has three queues; see :mod:`mrc_host.fabric.port`. The frame in its slot no longer waits.
 5. At one instant, ports whose slot ends come before frames that arrive; among either, the lower direction
    number comes first, then the lower sequence number of that direction.
 6. NICs hand in a frame with the time of its last bit and receive a frame with the time of its first bit.
+7. A frame keeps the way through the switches that their tables gave it when it entered.
 
 So the reaction of the fabric to a frame is never earlier than its last bit plus the delay of the NIC's
 link: as long as windows are no longer than ``lookahead_ps``, the result does not depend on the windows.
@@ -23,26 +22,23 @@ Source: profile.md 1 and 6; design.md 5.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueSamples
-from mrc_host.fabric.events import NEVER, EventHeap
-from mrc_host.fabric.switch import DropReason, Packet, build_tables, parse
-from mrc_host.fabric.taps import Tap, TapChains
+from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueCounters, QueueSamples
+from mrc_host.fabric.events import NEVER
+from mrc_host.fabric.packet import FRESH, DropReason, Packet, QueueClass
+from mrc_host.fabric.port import SEQUENCE_BITS, Event, Outgoing, Port
+from mrc_host.fabric.routes import RouteFinder
+from mrc_host.fabric.taps import Hook, Tap, TapHook, attach
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
-from mrc_rtl.wire import GAP_PREAMBLE_FCS_BYTES
 
-__all__ = ["Arrival", "Fabric"]
+__all__ = ["Arrival", "Fabric", "NicObserver", "PacketArrival"]
 
-DELAYED = 1 << 48
-"""First sequence number of frames a tap delayed on a NIC's link: behind all others of that instant."""
-
-SLOT_END = b""
-"""Item of the event at the end of a slot."""
+DELAYED = 1 << SEQUENCE_BITS - 1
+"""First sequence number of frames a hook delayed on a NIC's link: behind all others of that instant."""
 
 
 class Arrival(NamedTuple):
@@ -51,7 +47,7 @@ class Arrival(NamedTuple):
     Parameters
     ----------
     time_first_bit_ps : int
-        When its first bit reaches the NIC. The last one follows after the slot of the frame; where taps add
+        When its first bit reaches the NIC. The last one follows after the slot of the frame; where hooks add
         delays, frames may overlap and the receiver takes them one after the other.
     nic : int
         Host number.
@@ -70,6 +66,34 @@ class Arrival(NamedTuple):
     sequence: int
 
 
+class PacketArrival(NamedTuple):
+    """As :class:`Arrival`, with the packet instead of bytes; :meth:`frame` makes them."""
+
+    time_first_bit_ps: int
+    nic: int
+    port: int
+    packet: Packet
+    sequence: int
+    macs: bytes
+
+    def frame(self) -> bytes:
+        """Return the frame without FCS."""
+        return self.packet.to_bytes(self.macs)
+
+
+class NicObserver:
+    """Sees every packet at the NICs; the base class ignores it.
+
+    Calls for one port and one kind come in order of time; it must not change packets.
+    """
+
+    def sent(self, port: Port, start_ps: int, packet: Packet) -> None:
+        """A packet whose first bit enters the NIC's link at a time, before faults on that link act."""
+
+    def delivered(self, port: Port, first_bit_ps: int, packet: Packet) -> None:
+        """A packet whose first bit reaches the NIC at a time, after all faults."""
+
+
 class Fabric:
     """All switches and links of a topology.
 
@@ -78,7 +102,7 @@ class Fabric:
     topology : Topology
         What to simulate.
     seed : int
-        Seed of the run; only ECMP hashes depend on it.
+        Seed of the run; ECMP hashes and ECN marks depend on it.
     sample_interval_ps : int, optional
         Interval of the queue samples in picoseconds; none are taken when left out.
 
@@ -86,6 +110,8 @@ class Fabric:
     ----------
     now_ps : int
         Time up to which the fabric has been advanced.
+    ports : list of Port
+        All directions of links with the queues in front of them, by number.
     samples : QueueSamples
         Queue depths over time.
 
@@ -103,59 +129,28 @@ class Fabric:
         self.samples = QueueSamples()
         self._sample_interval_ps = sample_interval_ps or 0
         self._next_sample_ps = sample_interval_ps or NEVER
-        self._latency_ps = topology.switch_latency_ps
-        self._queue_bytes = topology.queue_bytes
-        self._control_queue_bytes = topology.control_queue_bytes
-        by_switch = build_tables(topology, seed)
-        # The table a frame meets at the end of each direction; never used for an end at a host.
-        self._tables = [by_switch[half.target_switch] for half in topology.directions]
-        count = len(topology.directions)
-        self._count = count
         self._nic_ports = topology.hosts * topology.planes
-
-        # Constant tables by direction.
-        self._byte_numerator = [half.byte_ps.numerator for half in topology.directions]
-        self._byte_denominator = [half.byte_ps.denominator for half in topology.directions]
-        self._delay_ps = [half.delay_ps for half in topology.directions]
-        self._to_nic = [half.target_switch < 0 for half in topology.directions]
-        self._macs = UsidPlan(topology).mac_headers()
-
-        # State by direction.
-        self._data: list[deque[Packet]] = [deque() for _ in range(count)]
-        self._control: list[deque[Packet]] = [deque() for _ in range(count)]
-        self._data_bytes = [0] * count
-        self._control_bytes = [0] * count
-        self._busy_until = [0] * count
-        self._waiting = [False] * count  # an event at busy_until is in the heap
-        self._sequence = [0] * count
-        self._last_bit = [0] * count
-        self._taps = TapChains(topology.directions)
-        self._tap_chains = self._taps.chains
-
-        # Counters by direction.
-        self._frames = [0] * count
-        self._bytes = [0] * count
-        self._drops = [[0] * count for _ in DropReason]
-        self._peak = [0] * count
-        self._high_water = [0] * count
-        self._in_use: list[int] = []  # directions with a peak above 0 since the last sample
-        self._overlaps = [0] * count
+        self._lookahead_ps = topology.lookahead_ps
+        self._heap: list[Event] = []
+        self._outbox: list[Outgoing] = []
+        self._in_use: list[Port] = []  # ports with a peak above 0 since the last sample
+        macs = UsidPlan(topology).mac_headers()
+        self.ports = [
+            Port(topology, half, macs[half.number], seed, self._heap, self._outbox, self._in_use)
+            for half in topology.directions
+        ]
+        self._routes = RouteFinder(topology, seed, self.ports)
+        self._observers: list[NicObserver] = []
         self._delayed = 0
         self._entered = 0
-        self._added = 0
         self._delivered = 0
-
-        # Ports of events: a direction whose slot ends, or count + direction for a frame that arrives.
-        # A NIC's frame arrives as bytes, because it has not been looked at; others as packets.
-        self._events: EventHeap[Packet | bytes] = EventHeap()
-        self._outbox: list[tuple[int, int, int, bytes]] = []
 
     # -- for NICs ----------------------------------------------------------------------------------------
 
     @property
     def lookahead_ps(self) -> int:
         """Longest safe window in picoseconds: the shortest delay of a host link."""
-        return self.topology.lookahead_ps
+        return self._lookahead_ps
 
     def transmit(self, port: int, time_of_last_bit_ps: int, frame: bytes) -> None:
         """Take a frame from a NIC.
@@ -176,27 +171,47 @@ class Fabric:
             For a port that does not exist, a time before that of the port's previous frame, or one so early
             that the fabric has already passed the frame's arrival.
         """
+        self.transmit_packet(port, time_of_last_bit_ps, Packet.of_frame(bytes(frame)))
+
+    def transmit_packet(self, port: int, time_of_last_bit_ps: int, packet: Packet) -> None:
+        """Take a packet from a NIC that has it as an object: see :meth:`transmit`.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`transmit`.
+        """
         if not 0 <= port < self._nic_ports:
             raise ValueError(f"port must be between 0 and {self._nic_ports - 1}, got {port}")
-        arrival = time_of_last_bit_ps + self._delay_ps[port]
-        if time_of_last_bit_ps < self._last_bit[port]:
+        came_by = self.ports[port]
+        if time_of_last_bit_ps < came_by.last_bit:
             raise ValueError(
                 f"time_of_last_bit_ps of port {port} must be at least that of its previous frame, "
-                f"{self._last_bit[port]}, got {time_of_last_bit_ps}"
+                f"{came_by.last_bit}, got {time_of_last_bit_ps}"
             )
-        if arrival < self.now_ps:
+        if time_of_last_bit_ps + came_by.delay_ps < self.now_ps:
             raise ValueError(
-                f"time_of_last_bit_ps of port {port} must be at least {self.now_ps - self._delay_ps[port]} "
+                f"time_of_last_bit_ps of port {port} must be at least {self.now_ps - came_by.delay_ps} "
                 f"(the fabric stands at {self.now_ps}), got {time_of_last_bit_ps}"
             )
-        slot = self._slot_ps(port, len(frame))
-        if time_of_last_bit_ps - slot < self._last_bit[port] and self._sequence[port]:
-            self._overlaps[port] += 1
-        self._last_bit[port] = time_of_last_bit_ps
-        self._sequence[port] += 1
+        start = time_of_last_bit_ps - -(
+            -packet.wire_bytes * came_by.byte_numerator // came_by.byte_denominator
+        )
+        if start < came_by.last_bit and came_by.sequence:
+            came_by.overlaps += 1
+        came_by.last_bit = time_of_last_bit_ps
+        came_by.sequence += 1
+        came_by.sent[packet.queue] += 1
+        came_by.sent_bytes[packet.queue] += packet.size
         self._entered += 1
-        place = arrival + self._latency_ps
-        self._events.push(place, self._count + port, self._sequence[port], bytes(frame))
+        for observer in self._observers:
+            observer.sent(came_by, start, packet)
+        if came_by.hooks:  # they act in the order of the simulation
+            packet.hop = FRESH
+        elif not self._check_in(packet, came_by):
+            return
+        place = time_of_last_bit_ps + came_by.hold_ps
+        heappush(self._heap, (place, came_by.arrival_order + came_by.sequence, packet, came_by))
 
     def advance(self, until_ps: int) -> list[Arrival]:
         """Simulate all events before a time.
@@ -216,47 +231,81 @@ class Fabric:
         ValueError
             When the time lies before ``now_ps``.
         """
+        return [
+            Arrival(time, nic, port, packet.to_bytes(macs), sequence)
+            for time, nic, port, packet, sequence, macs in self.advance_packets(until_ps)
+        ]
+
+    def advance_packets(self, until_ps: int) -> list[PacketArrival]:
+        """As :meth:`advance`, without making bytes.
+
+        Raises
+        ------
+        ValueError
+            When the time lies before ``now_ps``.
+        """
         if until_ps < self.now_ps:
             raise ValueError(f"until_ps must be at least {self.now_ps}, got {until_ps}")
-        heap = self._events.entries
-        count = self._count
-        tables = self._tables
-        busy_until = self._busy_until
-        begin = self._begin
-        while heap and heap[0][0] < until_ps:
-            time, port, _, item = heappop(heap)
-            if time >= self._next_sample_ps:
-                self._sample(time)
-            if port < count:
-                self._next_slot(time, port)
-                continue
-            came_by = port - count
-            table = tables[came_by]
-            for packet in self._enter(time, came_by, item) if isinstance(item, bytes) else (item,):
-                output = table.forward(packet)
-                if output < 0:
-                    self._drops[-1 - output][came_by] += 1
-                elif busy_until[output] > time:  # a slot that ends now has ended already
-                    self._wait(output, packet)
-                else:
-                    begin(time, output, packet)
-        if until_ps > self._next_sample_ps:
-            self._sample(until_ps - 1)
+        while self._next_sample_ps < until_ps:
+            self._run(self._next_sample_ps)
+            heap = self._heap
+            self._sample(min(heap[0][0] if heap else NEVER, until_ps - 1))
+        self._run(until_ps)
         self.now_ps = until_ps
         return self._take_arrivals(until_ps)
+
+    def _run(self, until: int) -> None:
+        """Carry out all events before a time. This is where the time of a simulation goes."""
+        heap = self._heap
+        outbox = self._outbox
+        while heap:
+            time, order, packet, came_by = heap[0]
+            if time >= until:
+                return
+            if packet is None:
+                heappop(heap)
+                if order < 0:
+                    came_by.flush()
+                else:
+                    came_by.next_slot(time)
+                continue
+            output = packet.outputs[packet.hop]
+            if output is None:
+                heappop(heap)
+                self._arrive_without_way(time, packet, came_by)
+                continue
+            packet.hop += 1
+            if output.busy_until > time:  # a slot that ends now has ended already
+                heappop(heap)
+                output.wait(packet)
+            elif output.hooks or output.rates:
+                heappop(heap)
+                output.begin(time, packet)
+            else:  # Port.begin, in one sift of the heap
+                end = time - -packet.wire_bytes * output.byte_numerator // output.byte_denominator
+                output.busy_until = end
+                output.sent[packet.queue] += 1
+                output.sent_bytes[packet.queue] += packet.size
+                output.sequence = sequence = output.sequence + 1
+                if output.to_nic:
+                    heappop(heap)
+                    outbox.append((time + output.delay_ps, output.arrival_order + sequence, packet, output))
+                else:
+                    heapreplace(heap, (end + output.hold_ps, output.arrival_order + sequence, packet, output))
 
     def next_arrival_bound_ps(self) -> int:
         """Return a time before which no frame reaches a NIC unless a NIC sends one first.
 
         :data:`~mrc_host.fabric.events.NEVER` when the fabric is empty.
         """
-        outbox = self._outbox[0][0] if self._outbox else NEVER
-        return min(outbox, self._events.next_time_ps() + self.lookahead_ps, NEVER)
+        outbox = min((entry[0] for entry in self._outbox), default=NEVER)
+        events = self._heap[0][0] + self._lookahead_ps if self._heap else NEVER
+        return min(outbox, events)
 
-    # -- taps --------------------------------------------------------------------------------------------
+    # -- hooks -------------------------------------------------------------------------------------------
 
     def tap(self, name: str, tap: Tap) -> Callable[[], None]:
-        """Attach a capture or a fault to links; taps of one direction act in the order they came.
+        """Attach a capture or a fault to links; those of one direction act in the order they came.
 
         Parameters
         ----------
@@ -275,146 +324,112 @@ class Fabric:
         ValueError
             When no link is named so.
         """
-        return self._taps.attach(self.topology.directions_named(name), tap)
+        halves = self.topology.directions_named(name)
+        return attach([self.ports[half.number] for half in halves], TapHook(tap))
+
+    def hook(self, directions: list[int], hook: Hook) -> Callable[[], None]:
+        """Attach a hook to directions by number; returns the function that removes it again."""
+        return attach([self.ports[number] for number in directions], hook)
+
+    def observe(self, observer: NicObserver) -> None:
+        """Show every packet at the NICs to an observer."""
+        self._observers.append(observer)
+
+    def flush_at(self, time_ps: int, directions: list[int]) -> None:
+        """Empty the queues of some ports at a time, before anything else of that time happens.
+
+        Raises
+        ------
+        ValueError
+            When that time has passed.
+        """
+        if time_ps < self.now_ps:
+            raise ValueError(f"time_ps must be at least {self.now_ps}, got {time_ps}")
+        for number in directions:
+            # Orders below 0 come first, and are what tells a flush from the end of a slot.
+            heappush(self._heap, (time_ps, number - len(self.ports), None, self.ports[number]))
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def _slot_ps(self, direction: int, size: int) -> int:
-        return -(
-            -(size + GAP_PREAMBLE_FCS_BYTES)
-            * self._byte_numerator[direction]
-            // self._byte_denominator[direction]
-        )
+    def _check_in(self, packet: Packet, came_by: Port) -> bool:
+        """Check what reaches the switch at the end of a direction and give it its way, or count the drop."""
+        if not packet.key:
+            came_by.drops[DropReason.NOT_IPV6] += 1
+            return False
+        if (
+            packet.content is None
+            and came_by.half.source_switch < 0
+            and packet.original[:6] != came_by.macs[:6]
+        ):
+            came_by.drops[DropReason.WRONG_MAC] += 1
+            return False
+        self._routes.enter(packet, came_by)
+        return True
 
-    def _enter(self, time: int, direction: int, frame: bytes) -> list[Packet]:
-        """Take a NIC's frame into the T0: taps, then the checks of the first switch."""
-        self._frames[direction] += 1
-        self._bytes[direction] += len(frame)
-        frames = [(0, frame)]
-        if self._tap_chains[direction]:
-            start = time - self._latency_ps - self._delay_ps[direction]
-            frames = self._tapped(direction, start - self._slot_ps(direction, len(frame)), frame)
-        packets = []
-        for delay, data in frames:
-            packet = parse(data)
-            if packet is None:
-                self._drops[DropReason.NOT_IPV6][direction] += 1
-            elif data[:6] != self._macs[direction][:6]:
-                self._drops[DropReason.WRONG_MAC][direction] += 1
-            elif delay:
-                # A sequence of its own: that of transmit() depends on what the NIC has handed in by now.
-                self._delayed += 1
-                self._events.push(time + delay, self._count + direction, DELAYED + self._delayed, packet)
-            else:
-                packets.append(packet)
-        return packets
-
-    def _wait(self, output: int, packet: Packet) -> None:
-        """Put a frame into its queue, unless that is full."""
-        size = packet.size
-        if packet.control:
-            if self._control_bytes[output] + size > self._control_queue_bytes:
-                self._drops[DropReason.CONTROL_QUEUE_FULL][output] += 1
-                return
-            self._control_bytes[output] += size
-            self._control[output].append(packet)
-        else:
-            if self._data_bytes[output] + size > self._queue_bytes:
-                self._drops[DropReason.QUEUE_FULL][output] += 1
-                return
-            self._data_bytes[output] += size
-            self._data[output].append(packet)
-        depth = self._data_bytes[output] + self._control_bytes[output]
-        if depth > self._peak[output]:
-            if self._peak[output] == 0:
-                self._in_use.append(output)
-            self._peak[output] = depth
-        if not self._waiting[output]:
-            self._waiting[output] = True
-            heappush(self._events.entries, (self._busy_until[output], output, 0, SLOT_END))
-
-    def _next_slot(self, time: int, output: int) -> None:
-        """A slot has ended while frames wait: send the next one, control first."""
-        if self._control[output]:
-            packet = self._control[output].popleft()
-            self._control_bytes[output] -= packet.size
-        else:
-            packet = self._data[output].popleft()
-            self._data_bytes[output] -= packet.size
-        self._begin(time, output, packet)
-        if self._control[output] or self._data[output]:
-            heappush(self._events.entries, (self._busy_until[output], output, 0, SLOT_END))
-        else:
-            self._waiting[output] = False
-
-    def _begin(self, time: int, output: int, packet: Packet) -> None:
-        """Begin the slot of a frame on an output link."""
-        size = packet.size
-        slot = self._slot_ps(output, size)
-        self._busy_until[output] = time + slot
-        self._frames[output] += 1
-        self._bytes[output] += size
-        if self._tap_chains[output]:
-            self._begin_tapped(time, output, slot, packet)
+    def _arrive_without_way(self, time: int, packet: Packet, came_by: Port) -> None:
+        """Handle a packet that has reached a switch and has no way from there, or none yet."""
+        if packet.route is not None and packet.hop != FRESH:
+            came_by.drops[packet.route.drop] += 1
             return
-        self._sequence[output] += 1
-        if self._to_nic[output]:
-            frame = packet.to_bytes(self._macs[output])
-            heappush(self._outbox, (time + self._delay_ps[output], output, self._sequence[output], frame))
-        else:
-            place = time + slot + self._delay_ps[output] + self._latency_ps
-            heappush(self._events.entries, (place, self._count + output, self._sequence[output], packet))
-
-    def _tapped(self, direction: int, start_ps: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return what the taps of a direction make of a frame, and count what they add and remove."""
-        frames = self._taps.run(direction, start_ps, frame)
-        if frames:
-            self._added += len(frames) - 1
-        else:
-            self._drops[DropReason.FAULT][direction] += 1
-        return frames
-
-    def _begin_tapped(self, time: int, output: int, slot: int, packet: Packet) -> None:
-        """Like the end of :meth:`_begin`, with whatever the taps make of the frame."""
-        arrival = time + self._delay_ps[output]
-        for delay, data in self._tapped(output, time, packet.to_bytes(self._macs[output])):
-            self._sequence[output] += 1
-            sequence = self._sequence[output]
-            if self._to_nic[output]:
-                heappush(self._outbox, (arrival + delay, output, sequence, data))
+        packets = [(0, packet)]
+        if packet.hop == FRESH:
+            packet.hop = 0
+            slot = -(-packet.wire_bytes * came_by.byte_numerator // came_by.byte_denominator)
+            packets = came_by.act(time - came_by.hold_ps - slot, packet)
+        for delay, item in packets:
+            if not self._check_in(item, came_by):
                 continue
-            changed = parse(data)
-            if changed is None:
-                self._drops[DropReason.NOT_IPV6][output] += 1
+            if not delay:
+                self._forward(time, item, came_by)
                 continue
-            place = arrival + slot + delay + self._latency_ps
-            self._events.push(place, self._count + output, sequence, changed)
+            # A sequence of its own: that of transmit() depends on what the NIC has handed in by now.
+            self._delayed += 1
+            order = came_by.arrival_order + DELAYED + self._delayed
+            heappush(self._heap, (time + delay, order, item, came_by))
 
-    def _take_arrivals(self, until_ps: int) -> list[Arrival]:
+    def _forward(self, time: int, packet: Packet, came_by: Port) -> None:
+        """Hand a packet to its output port."""
+        output = packet.outputs[packet.hop]
+        if output is None:
+            assert packet.route is not None
+            came_by.drops[packet.route.drop] += 1
+            return
+        packet.hop += 1
+        if output.busy_until > time:
+            output.wait(packet)
+        else:
+            output.begin(time, packet)
+
+    def _take_arrivals(self, until_ps: int) -> list[PacketArrival]:
         """Empty the outbox up to a time."""
-        outbox = self._outbox
-        planes = self.topology.planes
+        due = [entry for entry in self._outbox if entry[0] < until_ps]
+        if not due:
+            return []
+        # The list itself stays: ports append to it.
+        self._outbox[:] = [entry for entry in self._outbox if entry[0] >= until_ps]
+        due.sort()
         arrivals = []
-        while outbox and outbox[0][0] < until_ps:
-            time, direction, sequence, frame = heappop(outbox)
-            nic, port = divmod(direction - self._nic_ports, planes)
-            arrivals.append(Arrival(time, nic, port, frame, sequence))
-        self._delivered += len(arrivals)
+        for time, order, packet, port in due:
+            half = port.half
+            sequence = order - port.arrival_order
+            arrivals.append(PacketArrival(time, half.host, half.plane, packet, sequence, port.macs))
+            for observer in self._observers:
+                observer.delivered(port, time, packet)
+        self._delivered += len(due)
         return arrivals
 
     def _sample(self, time: int) -> None:
         """Take the samples that are due at or before a time, none of whose events have happened yet."""
         while self._next_sample_ps <= time:
             still = []
-            for output in self._in_use:
-                depth = self._data_bytes[output] + self._control_bytes[output]
-                peak = self._peak[output]
-                self._high_water[output] = max(self._high_water[output], peak)
-                self.samples.append(self._next_sample_ps, output, depth, peak)
-                self._peak[output] = depth
+            for port in sorted(self._in_use, key=lambda port: port.number):
+                depth = port.waiting_bytes
+                port.peak_ever = max(port.peak_ever, port.peak)
+                self.samples.append(self._next_sample_ps, port.number, depth, port.peak)
+                port.peak = depth
                 if depth:
-                    still.append(output)
-            self._in_use = still
+                    still.append(port)
+            self._in_use[:] = still
             if still:
                 self._next_sample_ps += self._sample_interval_ps
             else:  # nothing to tell until the first sampling time after this event
@@ -427,22 +442,34 @@ class Fabric:
         """Return the counters of every direction, by number, as of ``now_ps``."""
         return [
             DirectionCounters(
-                half.name,
-                self._frames[half.number],
-                self._bytes[half.number],
-                {reason: table[half.number] for reason, table in self._by_reason() if table[half.number]},
-                max(self._high_water[half.number], self._peak[half.number]),
-                self._overlaps[half.number],
+                port.half.name,
+                sum(port.sent),
+                sum(port.sent_bytes),
+                {reason: port.drops[reason] for reason in DropReason if port.drops[reason]},
+                max(port.peak_ever, port.peak),
+                port.overlaps,
+                {
+                    queue: QueueCounters(port.sent[queue], port.sent_bytes[queue], port.high_water[queue])
+                    for queue in QueueClass
+                    if port.sent[queue] or port.high_water[queue]
+                },
+                port.marked,
+                port.trimmed,
             )
-            for half in self.topology.directions
+            for port in self.ports
         ]
 
     def totals(self) -> FabricTotals:
         """Return where every frame went, as of ``now_ps``."""
-        moving = sum(1 for entry in self._events.entries if entry[1] >= self._count) + len(self._outbox)
-        queued = sum(len(queue) for queues in (self._data, self._control) for queue in queues)
-        drops = {reason: sum(table) for reason, table in self._by_reason() if any(table)}
-        return FabricTotals(self._entered, self._added, self._delivered, drops, moving + queued)
-
-    def _by_reason(self) -> list[tuple[DropReason, list[int]]]:
-        return list(zip(DropReason, self._drops, strict=True))
+        moving = sum(1 for entry in self._heap if entry[2] is not None) + len(self._outbox)
+        queued = sum(len(queue) for port in self.ports for queue in port.queues)
+        drops = {reason: sum(port.drops[reason] for port in self.ports) for reason in DropReason}
+        return FabricTotals(
+            self._entered,
+            sum(port.added for port in self.ports),
+            self._delivered,
+            {reason: count for reason, count in drops.items() if count},
+            moving + queued,
+            sum(port.marked for port in self.ports),
+            sum(port.trimmed for port in self.ports),
+        )

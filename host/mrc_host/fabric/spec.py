@@ -24,15 +24,17 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mrc_host.errors import ConfigError
-from mrc_rtl.wire import EV, USID
+from mrc_rtl.wire import EV, TRIM_SIZE_DEFAULT, TRIM_SIZE_MINIMUM, USID
 
 __all__ = [
     "HOSTS_MAXIMUM",
     "PLANES_MAXIMUM",
     "T0_MAXIMUM",
     "T1_MAXIMUM",
+    "EcnSpec",
     "LinkOverride",
     "TopologySpec",
+    "TrimmingSpec",
     "config_errors",
     "parse_topology",
 ]
@@ -95,6 +97,32 @@ def _check_delays(value: Any) -> Any:
     return _check_link_delay(value)
 
 
+def _check_flag(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise _refuse("true or false", value)
+    return value
+
+
+def _check_trim_size(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not TRIM_SIZE_MINIMUM <= value <= 9000:
+        raise _refuse(
+            f"a whole number of bytes between {TRIM_SIZE_MINIMUM} (what keeps METH behind an outer IPv6 "
+            "header) and 9000",
+            value,
+        )
+    return value
+
+
+def _check_hash(value: Any) -> Any:
+    if value not in ECMP_HASHES:
+        raise _refuse(f"one of {', '.join(ECMP_HASHES)}", value)
+    return value
+
+
+ECMP_HASHES = ("both", "flow_label", "ports")
+
+Flag = Annotated[bool, BeforeValidator(_check_flag)]
+QueueBytes = Annotated[int, _bounded_integer(64, 1 << 32)]
 Rate = Annotated[float, BeforeValidator(_check_rate)]
 Delay = Annotated[float, BeforeValidator(_check_delay)]
 LinkDelay = Annotated[float, BeforeValidator(_check_link_delay)]
@@ -128,6 +156,63 @@ class LinkOverride(BaseModel):
         return self
 
 
+class EcnSpec(BaseModel):
+    """Where and when switches mark packets.
+
+    Parameters
+    ----------
+    min_bytes, max_bytes : int, optional
+        Bytes in a queue, the packet included, from which a packet is marked with some probability, and from
+        which it always is; in between it rises linearly. A fifth and four fifths of a plane's bandwidth-delay
+        product when left out.
+    host_ports : bool
+        Whether ports to hosts mark too; off by default, so that a mark speaks of the fabric.
+
+    Source: protocol.md 4; profile.md 6.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_bytes: QueueBytes | None = None
+    max_bytes: QueueBytes | None = Field(default=None, validate_default=True)
+    host_ports: Flag = False
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _is_the_larger(cls, value: int | None, info: ValidationInfo) -> int | None:
+        low = info.data.get("min_bytes")
+        if (value is None) != (low is None):
+            raise _refuse("given together with min_bytes, or left out with it", value)
+        if value is not None and low is not None and value < low:
+            raise _refuse(f"at least min_bytes = {low}", value)
+        return value
+
+
+class TrimmingSpec(BaseModel):
+    """How switches trim packets instead of dropping them.
+
+    Parameters
+    ----------
+    size_bytes : int
+        What is kept, from Ethernet on: 118 keeps METH, 122 TSETH, 138 RETH behind one outer IPv6 header.
+    correct_lengths : bool
+        Whether the outermost IP header's length is corrected; switches do either.
+    threshold_bytes : int, optional
+        Bytes in a queue above which trimmable packets are trimmed; what the queue holds when left out.
+    host_threshold_bytes : int, optional
+        The same for ports to hosts; that of the others when left out.
+
+    Source: profile.md 6; protocol.md 4.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size_bytes: Annotated[int, BeforeValidator(_check_trim_size)] = TRIM_SIZE_DEFAULT
+    correct_lengths: Flag = False
+    threshold_bytes: QueueBytes | None = None
+    host_threshold_bytes: QueueBytes | None = None
+
+
 class TopologySpec(BaseModel):
     """A two-tier multi-plane topology, or a star of one T0 per plane.
 
@@ -152,8 +237,16 @@ class TopologySpec(BaseModel):
         Propagation delay of the T0-T1 links in nanoseconds: one value, or one for each T1 of a plane.
     queue_bytes : int
         Size of a switch port's data queue in bytes of frames without FCS.
-    control_queue_bytes : int, optional
-        Size of its control queue; ``queue_bytes`` when left out.
+    control_queue_bytes, retransmission_queue_bytes : int, optional
+        Sizes of its other queues; ``queue_bytes`` when left out.
+    control_share_percent : int
+        Share of a link that control and trimmed packets may take while others wait, 1 to 99.
+    ecn : EcnSpec, optional
+        Marking; none when left out.
+    trimming : TrimmingSpec, optional
+        Trimming; none when left out.
+    ecmp_hash : str
+        What tells plain packets of two hosts apart for ECMP: ``flow_label``, UDP ``ports`` or ``both``.
     switch_latency_ns : float
         Time from the last bit of a frame received to its place in the output queue, in nanoseconds.
     links : list of LinkOverride
@@ -175,8 +268,13 @@ class TopologySpec(BaseModel):
     t1_rate_gbps: Rate | None = None
     host_link_delay_ns: LinkDelay = 1000.0
     t1_link_delay_ns: LinkDelays = 1000.0
-    queue_bytes: Annotated[int, _bounded_integer(64, 1 << 32)] = 256 * 1024
-    control_queue_bytes: Annotated[int, _bounded_integer(64, 1 << 32)] | None = None
+    queue_bytes: QueueBytes = 256 * 1024
+    control_queue_bytes: QueueBytes | None = None
+    retransmission_queue_bytes: QueueBytes | None = None
+    control_share_percent: Annotated[int, _bounded_integer(1, 99)] = 25
+    ecn: EcnSpec | None = None
+    trimming: TrimmingSpec | None = None
+    ecmp_hash: Annotated[str, BeforeValidator(_check_hash)] = "both"
     switch_latency_ns: Delay = 0.0
     links: list[LinkOverride] = Field(default_factory=list)
 
@@ -211,10 +309,27 @@ class TopologySpec(BaseModel):
             raise _refuse(f"one number or a list of t1_per_plane = {t1} numbers", value)
         return value
 
+    @field_validator("trimming")
+    @classmethod
+    def _threshold_fits_the_queues(
+        cls, value: TrimmingSpec | None, info: ValidationInfo
+    ) -> TrimmingSpec | None:
+        size = info.data.get("queue_bytes")
+        if value is not None and size is not None:
+            for name in ("threshold_bytes", "host_threshold_bytes"):
+                threshold = getattr(value, name)
+                if threshold is not None and threshold > size:
+                    raise _refuse(f"a section whose {name} is at most queue_bytes = {size}", threshold)
+        return value
+
     def t1_delay_ns(self, index: int) -> float:
         """Return the delay of the links to T1 number ``index`` (from 1), before overrides."""
         delays = self.t1_link_delay_ns
         return delays[index - 1] if isinstance(delays, list) else delays
+
+
+SECTIONS: dict[str, type[BaseModel]] = {"links": LinkOverride, "ecn": EcnSpec, "trimming": TrimmingSpec}
+"""Models of the keys of a topology that hold sections."""
 
 
 def config_errors(error: ValidationError, model: type[BaseModel] = TopologySpec) -> list[ConfigError]:
@@ -233,7 +348,8 @@ def config_errors(error: ValidationError, model: type[BaseModel] = TopologySpec)
         path = ".".join(str(part) for part in item["loc"])
         kind, value = item["type"], item.get("input")
         if kind == "extra_forbidden":
-            known = LinkOverride if model is TopologySpec and item["loc"][0] == "links" else model
+            nested = len(item["loc"]) > 1 and model is TopologySpec
+            known = SECTIONS.get(str(item["loc"][0]), model) if nested else model
             expected = f"a known key: {', '.join(known.model_fields)}"
             problems.append(ConfigError(path, expected, item["loc"][-1]))
         elif kind == "missing":

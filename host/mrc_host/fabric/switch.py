@@ -7,7 +7,7 @@ The hop limit falls by one per switch, and a frame whose hop limit would become 
 
 Plain frames, whose destination is an inner address, take the /64 route of the host; at a T0 that does not
 know the host they go to one of the uplinks, chosen by a hash of addresses, flow label and UDP ports
-(ECMP).
+(ECMP), or of what the topology says.
 
 A switch compares no lengths: a frame that is shorter than its headers say is carried like any other.
 
@@ -16,37 +16,32 @@ Source: RFC 9800 4.1 (NEXT-CSID), RFC 8986 4.1 (End), RFC 8754 4.3.1 (routing he
 
 from __future__ import annotations
 
-from enum import IntEnum
 from struct import Struct
 
 from mrc_host.fabric.events import component_key, random_bits
+from mrc_host.fabric.packet import (
+    BLOCK,
+    DESTINATION_AT,
+    HOP_LIMIT_AT,
+    IP_AT,
+    NEXT_HEADER_AT,
+    PAYLOAD_AT,
+    SEGMENTS_LEFT_AT,
+    SOURCE_AT,
+    DropReason,
+)
 from mrc_host.fabric.topology import Switch, Topology
 from mrc_host.fabric.usid import UsidPlan
 from mrc_rtl import wire
-from mrc_rtl.wire import Dscp, EtherType, NextHeader, Tier
+from mrc_rtl.wire import NextHeader, Tier
 
-__all__ = ["CONTROL_DSCPS", "DropReason", "Packet", "SwitchTable", "build_tables", "parse"]
+__all__ = ["Header", "SwitchTable", "build_tables"]
 
-CONTROL_DSCPS = frozenset({Dscp.CONTROL, Dscp.TRIMMED, Dscp.TRIMMED_LASTHOP})
-"""Traffic that waits in the control queue, ahead of data (profile.md 6)."""
-
-# Byte offsets within a frame whose outermost network header is IPv6.
-IP_AT = wire.ETHERNET.bytes
-ETHERTYPE_AT = wire.ETHERNET.byte_offset("ethertype")
-NEXT_HEADER_AT = IP_AT + wire.IPV6.byte_offset("next_header")
-HOP_LIMIT_AT = IP_AT + wire.IPV6.byte_offset("hop_limit")
-SOURCE_AT = IP_AT + wire.IPV6.byte_offset("source")
-DESTINATION_AT = IP_AT + wire.IPV6.byte_offset("destination")
-PAYLOAD_AT = IP_AT + wire.IPV6.bytes
-SEGMENTS_LEFT_AT = PAYLOAD_AT + wire.SRH.byte_offset("segments_left")
 SEGMENT_AT = PAYLOAD_AT + wire.SRH.byte_offset("segment")
 ROUTING_TYPE_AT = PAYLOAD_AT + wire.SRH.byte_offset("routing_type")
-ETHERTYPE_IPV6 = EtherType.IPV6.to_bytes(2, "big")
 
 ADDRESS_BYTES = 16
 USID_BYTES = wire.USID_BITS // 8
-BLOCK = wire.USID_BLOCK.to_bytes(wire.USID_BLOCK_BITS // 8, "big")
-CARRIER_AT = DESTINATION_AT + len(BLOCK)
 CARRIER = Struct(f">{wire.USID_PER_ADDRESS}H")
 HOST_PREFIX_BYTES = 8
 """Bytes of an inner address that name the host: a /64."""
@@ -54,87 +49,71 @@ INNER_PREFIX = (wire.INNER_PREFIX >> 80).to_bytes(6, "big")
 """The /48 that all inner addresses share."""
 
 
-class DropReason(IntEnum):
-    """Why the fabric dropped a frame."""
+class Header:
+    """The outermost header of a frame on its way through the switches.
 
-    QUEUE_FULL = 0
-    """The data queue of the output port had no room."""
-    CONTROL_QUEUE_FULL = 1
-    """The control queue of the output port had no room."""
-    HOP_LIMIT = 2
-    """The hop limit would have become 0."""
-    NO_ROUTE = 3
-    """No static route for the destination."""
-    END_OF_LIST = 4
-    """The uSID list ended in a switch, without a routing header that continues it."""
-    NOT_IPV6 = 5
-    """No complete IPv6 header behind Ethernet."""
-    WRONG_MAC = 6
-    """A NIC sent to a MAC address that is not its T0's."""
-    FAULT = 7
-    """A tap removed the frame."""
-
-
-class Packet:
-    """A frame inside the fabric: its bytes as sent, and apart from them what switches change.
+    Parameters
+    ----------
+    frame : bytes
+        The frame, complete up to its UDP header.
 
     Attributes
     ----------
-    frame : bytes
-        The frame without FCS as it entered; hop limit and list position override what stands in it.
+    destination : bytes
+        Destination address as it stands now.
     carrier : tuple of int
-        The six uSIDs of the outermost destination and a closing 0; empty for an address outside the block.
+        The six uSIDs of the destination and a closing 0; empty for an address outside the block.
     position : int
         uSIDs used up: ``carrier[position]`` is now the first one behind the block.
     hop_limit : int
-        Outermost hop limit.
-    size : int
-        Bytes of the frame.
-    control : bool
-        Whether it waits in the control queue.
+        Hop limit as it stands now.
+    segments_left : int
+        Segments Left of the routing header once a switch has counted it down; −1 before.
     """
 
-    __slots__ = ("carrier", "control", "frame", "hop_limit", "position", "size")
+    __slots__ = ("_start", "carrier", "frame", "hop_limit", "position", "segments_left")
 
-    def __init__(self, frame: bytes, carrier: tuple[int, ...], hop_limit: int, control: bool) -> None:
+    def __init__(self, frame: bytes) -> None:
         self.frame = frame
-        self.carrier = carrier
+        self.hop_limit = frame[HOP_LIMIT_AT]
+        self.segments_left = -1
+        self._start = b""
+        self.carrier: tuple[int, ...] = ()
         self.position = 0
-        self.hop_limit = hop_limit
-        self.size = len(frame)
-        self.control = control
+        self.go_to(frame[DESTINATION_AT:PAYLOAD_AT])
 
-    def to_bytes(self, macs: bytes) -> bytes:
-        """Return the frame as it stands on a link whose 12 bytes of MAC addresses are given."""
-        frame = self.frame
+    @property
+    def destination(self) -> bytes:
+        """Destination address as it stands now, 16 bytes."""
         used = self.position * USID_BYTES
-        return b"".join(
-            (
-                macs,
-                frame[ETHERTYPE_AT:HOP_LIMIT_AT],
-                self.hop_limit.to_bytes(1, "big"),
-                frame[HOP_LIMIT_AT + 1 : CARRIER_AT],
-                frame[CARRIER_AT + used : PAYLOAD_AT],
-                bytes(used),
-                frame[PAYLOAD_AT:],
-            )
-        )
+        return BLOCK + self._start[len(BLOCK) + used :] + bytes(used) if used else self._start
 
+    def go_to(self, destination: bytes) -> None:
+        """Write another destination address."""
+        self._start = destination
+        self.position = 0
+        self.carrier = ()
+        if destination.startswith(BLOCK):
+            self.carrier = (*CARRIER.unpack_from(destination, len(BLOCK)), 0)
 
-def parse(frame: bytes) -> Packet | None:
-    """Read what a switch needs; None when the frame has no complete IPv6 header behind Ethernet."""
-    if len(frame) < PAYLOAD_AT or frame[ETHERTYPE_AT:IP_AT] != ETHERTYPE_IPV6 or frame[IP_AT] >> 4 != 6:
-        return None
-    # The traffic class lies across the first two bytes of the header; its upper six bits are the DSCP.
-    dscp = (frame[IP_AT] << 2 | frame[IP_AT + 1] >> 6) & 0x3F
-    return Packet(frame, _carrier(frame, DESTINATION_AT), frame[HOP_LIMIT_AT], dscp in CONTROL_DSCPS)
+    def next_segment(self) -> bool:
+        """Continue with the next segment of a routing header behind the outermost IPv6 header.
 
-
-def _carrier(data: bytes, at: int) -> tuple[int, ...]:
-    """Return the uSIDs of an address and a closing 0; nothing for an address outside the block."""
-    if data[at : at + len(BLOCK)] != BLOCK:
-        return ()
-    return (*CARRIER.unpack_from(data, at + len(BLOCK)), 0)
+        Writes the segment into the destination address and counts Segments Left down. False when there is
+        no such header or no segment left.
+        """
+        frame = self.frame
+        if frame[NEXT_HEADER_AT] != NextHeader.ROUTING or len(frame) < PAYLOAD_AT + wire.SRH.bytes:
+            return False
+        left = frame[SEGMENTS_LEFT_AT] if self.segments_left < 0 else self.segments_left
+        segment_at = SEGMENT_AT + ADDRESS_BYTES * (left - 1)
+        if frame[ROUTING_TYPE_AT] != wire.SRH_ROUTING_TYPE or not left:
+            return False
+        if len(frame) < segment_at + ADDRESS_BYTES:
+            return False
+        self.segments_left = left - 1
+        self.go_to(frame[segment_at : segment_at + ADDRESS_BYTES])
+        return True
 
 
 class SwitchTable:
@@ -152,94 +131,79 @@ class SwitchTable:
         Directions among which plain addresses of other hosts are hashed; empty where there is no such way.
     salt : int
         Makes the hash of each switch another one.
+    hash_labels, hash_ports : bool
+        Whether flow label and UDP ports enter the hash.
     """
 
-    __slots__ = ("default", "hosts", "own", "routes", "salt")
+    __slots__ = ("default", "hash_labels", "hash_ports", "hosts", "own", "routes", "salt")
 
     def __init__(
-        self, own: int, routes: dict[int, int], hosts: dict[bytes, int], default: tuple[int, ...], salt: int
+        self,
+        own: int,
+        routes: dict[int, int],
+        hosts: dict[bytes, int],
+        default: tuple[int, ...],
+        salt: int,
+        hash_labels: bool = True,
+        hash_ports: bool = True,
     ) -> None:
         self.own = own
         self.routes = routes
         self.hosts = hosts
         self.default = default
         self.salt = salt
+        self.hash_labels = hash_labels
+        self.hash_ports = hash_ports
 
-    def forward(self, packet: Packet) -> int:
-        """Process a frame: change the packet's address and hop limit, and say where it goes.
+    def forward(self, header: Header) -> int:
+        """Process a frame: change its address and hop limit, and say where it goes.
 
         Returns
         -------
         int
             Number of the direction of the output link, or −1 − :class:`DropReason`.
         """
-        if packet.hop_limit <= 1:
+        if header.hop_limit <= 1:
             return -1 - DropReason.HOP_LIMIT
-        packet.hop_limit -= 1
-        if not packet.carrier:
-            return self._plain(packet)
-        usid = packet.carrier[packet.position]
+        header.hop_limit -= 1
+        if not header.carrier:
+            return self._plain(header)
+        usid = header.carrier[header.position]
         if usid == self.own:
-            packet.position += 1
-            usid = packet.carrier[packet.position]
-            if not usid and not any(packet.carrier[packet.position :]):
-                if not _next_segment(packet):
+            header.position += 1
+            usid = header.carrier[header.position]
+            if not usid and not any(header.carrier[header.position :]):
+                if not header.next_segment():
                     return -1 - DropReason.END_OF_LIST
-                if not packet.carrier:
-                    return self._plain(packet)
-                usid = packet.carrier[0]
+                if not header.carrier:
+                    return self._plain(header)
+                usid = header.carrier[0]
         return self.routes.get(usid, -1 - DropReason.NO_ROUTE)
 
-    def _plain(self, packet: Packet) -> int:
+    def _plain(self, header: Header) -> int:
         """Find the way of an address outside the block."""
-        prefix = packet.frame[DESTINATION_AT : DESTINATION_AT + HOST_PREFIX_BYTES]
-        direction = self.hosts.get(prefix)
+        destination = header.destination
+        direction = self.hosts.get(destination[:HOST_PREFIX_BYTES])
         if direction is not None:
             return direction
-        if self.default and prefix.startswith(INNER_PREFIX):
-            return self.default[self._hash(packet) * len(self.default) >> 64]
+        if self.default and destination.startswith(INNER_PREFIX):
+            return self.default[self._hash(header.frame, destination) * len(self.default) >> 64]
         return -1 - DropReason.NO_ROUTE
 
-    def _hash(self, packet: Packet) -> int:
+    def _hash(self, frame: bytes, destination: bytes) -> int:
         """Return 64 bits from addresses, flow label, next header and, for UDP, the ports."""
-        frame = packet.frame
-        flow_label = int.from_bytes(frame[IP_AT : IP_AT + 4], "big") & wire.IPV6["flow_label"].mask
+        flow_label = 0
+        if self.hash_labels:
+            flow_label = int.from_bytes(frame[IP_AT : IP_AT + 4], "big") & wire.IPV6["flow_label"].mask
         ports = b""
-        if frame[NEXT_HEADER_AT] == NextHeader.UDP:
+        if self.hash_ports and frame[NEXT_HEADER_AT] == NextHeader.UDP:
             ports = frame[PAYLOAD_AT : PAYLOAD_AT + 4]
-        words = int.from_bytes(frame[SOURCE_AT:PAYLOAD_AT], "big")
+        words = int.from_bytes(frame[SOURCE_AT:DESTINATION_AT] + destination, "big")
         mixed = self.salt
         while words:
             mixed = random_bits(mixed, words & 0xFFFF_FFFF_FFFF_FFFF, 0)
             words >>= 64
         return random_bits(mixed, flow_label << 8 | frame[NEXT_HEADER_AT], int.from_bytes(ports, "big"))
-
-
-def _next_segment(packet: Packet) -> bool:
-    """Continue with the next segment of a routing header behind the outermost IPv6 header.
-
-    Writes the segment into the destination address and counts Segments Left down. False when there is no
-    such header or no segment left.
-    """
-    frame = packet.frame
-    if frame[NEXT_HEADER_AT] != NextHeader.ROUTING or len(frame) < PAYLOAD_AT + wire.SRH.bytes:
-        return False
-    left = frame[SEGMENTS_LEFT_AT]
-    segment_at = SEGMENT_AT + ADDRESS_BYTES * (left - 1)
-    if frame[ROUTING_TYPE_AT] != wire.SRH_ROUTING_TYPE or not left or len(frame) < segment_at + ADDRESS_BYTES:
-        return False
-    packet.frame = b"".join(
-        (
-            frame[:DESTINATION_AT],
-            frame[segment_at : segment_at + ADDRESS_BYTES],
-            frame[PAYLOAD_AT:SEGMENTS_LEFT_AT],
-            bytes((left - 1,)),
-            frame[SEGMENTS_LEFT_AT + 1 :],
-        )
-    )
-    packet.carrier = _carrier(packet.frame, DESTINATION_AT)
-    packet.position = 0
-    return True
 
 
 def _host_prefix(address: int) -> bytes:
@@ -261,7 +225,16 @@ def _t0_table(topology: Topology, plan: UsidPlan, switch: Switch, seed: int) -> 
         routes[wire.usid_value(switch.plane, Tier.T1, index)] = up
         uplinks.append(up)
     salt = random_bits(seed, component_key(switch.name), 0)
-    return SwitchTable(plan.switch_usid(switch), routes, hosts, tuple(uplinks), salt)
+    hashed = topology.spec.ecmp_hash
+    return SwitchTable(
+        plan.switch_usid(switch),
+        routes,
+        hosts,
+        tuple(uplinks),
+        salt,
+        hash_labels=hashed != "ports",
+        hash_ports=hashed != "flow_label",
+    )
 
 
 def _t1_table(topology: Topology, plan: UsidPlan, switch: Switch) -> SwitchTable:

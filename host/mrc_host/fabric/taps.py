@@ -1,16 +1,22 @@
-"""Taps on links: the one way to capture frames and to do something to them.
+"""Hooks on links: the one way to capture packets and to do something to them.
 
-A tap is a function. Captures return None; faults return what arrives instead of the frame. It is called in
-the order of the simulation, never in the order of calls from outside, so that a tap may keep state.
+A hook acts on packets (:class:`Hook`), which is what faults do; a tap is a function that sees bytes. Both are
+called in the order of the simulation, never in the order of calls from outside, so that they may keep state.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mrc_host.fabric.links import Direction
+from mrc_host.fabric.packet import Packet
 
-__all__ = ["Tap", "TapChains"]
+if TYPE_CHECKING:
+    from mrc_host.fabric.port import Port
+
+__all__ = ["Hook", "Tap", "TapHook", "attach"]
 
 Tap = Callable[[Direction, int, bytes], list[tuple[int, bytes]] | None]
 """Called for each frame of a direction with (direction, time its first bit enters the link in ps, frame).
@@ -21,58 +27,69 @@ times on the link stay those of the original frame, plus the additional delay.
 """
 
 
-class TapChains:
-    """The taps of every direction of a fabric, in the order they were attached.
+class Hook(ABC):
+    """Something that acts on the packets of a direction."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def act(self, port: Port, start_ps: int, packet: Packet) -> list[tuple[int, Packet]] | None:
+        """Return what leaves instead of a packet, or None to let it pass.
+
+        Parameters
+        ----------
+        port : Port
+            The direction.
+        start_ps : int
+            Time its first bit enters the link.
+        packet : Packet
+            The packet; a second one in the answer must be a copy.
+
+        Returns
+        -------
+        list of (int, Packet), or None
+            Additional delay in ps and packet, for each that leaves.
+        """
+
+
+class TapHook(Hook):
+    """A tap as a hook: makes bytes of every packet, and packets of what the tap returns.
 
     Parameters
     ----------
-    directions : sequence of Direction
-        All directions, by number.
-
-    Attributes
-    ----------
-    chains : list of list of Tap
-        Taps by direction.
+    tap : Tap
+        What to call.
     """
 
-    __slots__ = ("_directions", "chains")
+    __slots__ = ("_tap",)
 
-    def __init__(self, directions: Sequence[Direction]) -> None:
-        self._directions = directions
-        self.chains: list[list[Tap]] = [[] for _ in directions]
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
 
-    def attach(self, directions: Sequence[Direction], tap: Tap) -> Callable[[], None]:
-        """Add a tap to some directions and return the function that removes it again."""
-        chains = [self.chains[half.number] for half in directions]
-        for chain in chains:
-            chain.append(tap)
+    def act(self, port: Port, start_ps: int, packet: Packet) -> list[tuple[int, Packet]] | None:
+        """Call the tap; a frame it returns as it got it stays the packet it was."""
+        data = packet.to_bytes(port.macs)
+        result = self._tap(port.half, start_ps, data)
+        if result is None:
+            return None
+        packets: list[tuple[int, Packet]] = []
+        kept = False
+        for delay, replaced in result:
+            if replaced is not data:
+                packets.append((delay, Packet.of_frame(bytes(replaced))))
+            else:
+                packets.append((delay, packet.copy() if kept else packet))
+                kept = True
+        return packets
 
-        def remove() -> None:
-            for chain in chains:
-                chain.remove(tap)
 
-        return remove
+def attach(ports: Sequence[Port], hook: Hook) -> Callable[[], None]:
+    """Add a hook to some directions and return the function that removes it again."""
+    for port in ports:
+        port.hooks.append(hook)
 
-    def run(self, direction: int, start_ps: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return (additional delay in ps, frame) for each frame that leaves the taps of a direction.
+    def remove() -> None:
+        for port in ports:
+            port.hooks.remove(hook)
 
-        Raises
-        ------
-        ValueError
-            When a tap returns a negative delay.
-        """
-        half = self._directions[direction]
-        frames = [(0, frame)]
-        for tap in self.chains[direction]:
-            passed: list[tuple[int, bytes]] = []
-            for delay, data in frames:
-                result = tap(half, start_ps + delay, data)
-                if result is None:
-                    passed.append((delay, data))
-                    continue
-                for more, replaced in result:
-                    if more < 0:
-                        raise ValueError(f"delay of a tap on {half.name} must be at least 0, got {more}")
-                    passed.append((delay + more, bytes(replaced)))
-            frames = passed
-        return frames
+    return remove

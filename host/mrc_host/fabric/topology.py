@@ -30,13 +30,15 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 
 from mrc_host.errors import ConfigError
+from mrc_host.fabric.events import NEVER
 from mrc_host.fabric.links import Direction, Link, Path, Switch
-from mrc_host.fabric.spec import LinkOverride, TopologySpec
-from mrc_rtl.wire import Tier
+from mrc_host.fabric.spec import LinkOverride, TopologySpec, TrimmingSpec
+from mrc_rtl.wire import ICRC, Opcode, Tier, fixed_headers_bytes
 
 __all__ = ["Direction", "Link", "Path", "Switch", "Topology"]
 
 PICOSECONDS_PER_BYTE_AT_1_GBPS = 8000
+MTU = 4096
 
 
 def _picoseconds(nanoseconds: float) -> int:
@@ -63,6 +65,10 @@ class Topology:
         All links: host links by host and plane, then T0-T1 links by plane, T0 and T1.
     switch_latency_ps : int
         Time between the last bit of a frame received and its place in the output queue.
+    queue_bytes, control_queue_bytes, retransmission_queue_bytes : int
+        Sizes of the queues of a switch port.
+    trimming : TrimmingSpec
+        How switches trim, whether or not they do it when a queue is full.
 
     Raises
     ------
@@ -80,6 +86,8 @@ class Topology:
         self.switch_latency_ps = _picoseconds(spec.switch_latency_ns)
         self.queue_bytes = spec.queue_bytes
         self.control_queue_bytes = spec.control_queue_bytes or spec.queue_bytes
+        self.retransmission_queue_bytes = spec.retransmission_queue_bytes or spec.queue_bytes
+        self.trimming = spec.trimming or TrimmingSpec()
         self.switches = tuple(self._build_switches())
         self._overrides_used = [0] * len(spec.links)
         self.links = tuple(self._build_links())
@@ -278,6 +286,36 @@ class Topology:
             path.plane, path.uplink, tuple(self.opposite(half) for half in reversed(path.directions))
         )
         return self.one_way_ps(path, frame_bytes) + self.one_way_ps(reverse, answer_bytes)
+
+    def plane_bdp_bytes(self) -> int:
+        """Return the bandwidth-delay product of a plane: what one host link carries in a round trip.
+
+        The round trip is that of a full packet of 4096 bytes and a SACK over the longest path of plane 0.
+        """
+        frame = fixed_headers_bytes(Opcode.WRITE_MIDDLE, True, True) + MTU + ICRC.bytes
+        answer = fixed_headers_bytes(Opcode.SACK, False, True) + ICRC.bytes
+        paths = [path for path in self.paths(0, self.hosts - 1) if path.plane == 0]
+        longest = max(self.base_rtt_ps(path, frame, answer) for path in paths)
+        return int(longest / self.host_link(0, 0).up.byte_ps)
+
+    @property
+    def ecn_thresholds_bytes(self) -> tuple[int, int]:
+        """Lower and upper threshold of marking in bytes, as given or from the bandwidth-delay product."""
+        ecn = self.spec.ecn
+        if ecn is not None and ecn.min_bytes is not None and ecn.max_bytes is not None:
+            return ecn.min_bytes, ecn.max_bytes
+        product = self.plane_bdp_bytes()
+        return product // 5, product * 4 // 5
+
+    def trim_threshold_bytes(self, direction: Direction) -> int:
+        """Return the bytes in a queue above which the port of a direction trims; NEVER where it does not."""
+        trimming = self.spec.trimming
+        if trimming is None or direction.source_switch < 0:
+            return NEVER
+        threshold = trimming.threshold_bytes
+        if direction.target_switch < 0:
+            threshold = trimming.host_threshold_bytes or threshold
+        return threshold or self.queue_bytes
 
     def directions_named(self, name: str) -> list[Direction]:
         """Return the directions of links that a name means.

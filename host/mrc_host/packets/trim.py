@@ -10,7 +10,7 @@ from mrc_rtl.wire import BTH, ETHERNET, IPV4, IPV6, METH, SRH, UDP, Dscp, EtherT
 
 from .icrc import ipv4_checksum
 
-__all__ = ["minimum_trim_size", "set_dscp", "trim"]
+__all__ = ["cut", "minimum_trim_size", "set_dscp", "trim"]
 
 
 def _ip_version(frame: bytes) -> int:
@@ -68,6 +68,36 @@ def set_dscp(frame: bytes, dscp: int) -> bytes:
     return bytes(changed)
 
 
+def cut(frame: bytes, size: int, correct_lengths: bool) -> bytes:
+    """Return the first ``size`` bytes of a frame; a frame that is not longer stays as it is.
+
+    Parameters
+    ----------
+    frame : bytes
+        A frame of IP over Ethernet, without FCS.
+    size : int
+        Bytes to keep, from Ethernet on; at least the outermost IP header.
+    correct_lengths : bool
+        Whether the outermost IP header's length is corrected; inner lengths never are.
+
+    Raises
+    ------
+    ValueError
+        For a frame that is not IP over Ethernet.
+    """
+    version = _ip_version(frame)
+    if size >= len(frame):
+        return frame
+    if not correct_lengths:
+        return frame[:size]
+    at = ETHERNET.bytes
+    if version == 6:
+        field_at, length = at + IPV6.byte_offset("payload_length"), size - at - IPV6.bytes
+    else:
+        field_at, length = at + IPV4.byte_offset("total_length"), size - at
+    return frame[:field_at] + length.to_bytes(2, "big") + frame[field_at + 2 : size]
+
+
 def trim(
     frame: bytes,
     size: int,
@@ -102,12 +132,4 @@ def trim(
         raise ValueError(f"trim size must be at least {minimum} bytes for this frame, got {size}")
     if dscp is None:
         dscp = Dscp.TRIMMED_LASTHOP if last_hop else Dscp.TRIMMED
-    cut = frame[:size]
-    if correct_lengths and size < len(frame):
-        at = ETHERNET.bytes
-        if _ip_version(cut) == 6:
-            field_at, length = at + IPV6.byte_offset("payload_length"), len(cut) - at - IPV6.bytes
-        else:
-            field_at, length = at + IPV4.byte_offset("total_length"), len(cut) - at
-        cut = cut[:field_at] + length.to_bytes(2, "big") + cut[field_at + 2 :]
-    return set_dscp(cut, dscp)
+    return set_dscp(cut(frame, size, correct_lengths), dscp)
