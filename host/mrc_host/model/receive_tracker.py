@@ -141,7 +141,7 @@ class ReceiveTracker:
             start = (unreported & -unreported).bit_length() - 1
         elif placed:
             start = self._walk * _BITMAP_BITS
-            if start >= placed.bit_length():
+            if start >= placed.bit_length() + align - 1:
                 self._walk = start = 0
             self._walk += 1
         base = self.expected + start & _MASK

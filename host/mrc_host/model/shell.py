@@ -216,7 +216,8 @@ class Requester(ABC):
     """The sending half of all QPs, with the binder that chooses plane and EV of every packet.
 
     The shell calls :meth:`pump` after every change (room, feedback, post, timer, port); everything else only
-    changes state.
+    changes state. SACK_RECEIVED, NACK_RECEIVED and ACK_RECEIVED are counted before feedback is handed over.
+    A QP_SEND row with state RESET also drops the QP's control packets that wait.
     """
 
     @abstractmethod
@@ -257,7 +258,9 @@ class Requester(ABC):
 
     @abstractmethod
     def on_error(self, qp: int) -> None:
-        """The QP went to ERROR: flush what is outstanding, send nothing more."""
+        """The QP went to ERROR: flush what is outstanding, send no data any more. Control packets that wait
+        leave all the same: a NAK may be among them.
+        """
 
     @abstractmethod
     def port_changed(self, plane: int, up: bool) -> None:
