@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mrc_host.nic.ev_array import EvArray
 from mrc_host.nic.ev_batch import EvArrayEntry, EvFlag, EvReplacement, EvStateChange, run_batch
 from mrc_host.nic.ev_checks import EvMode, check_settable
-from mrc_host.nic.ev_values import UNPOPULATED, EvEntry, EvKey
+from mrc_host.nic.ev_values import UNPOPULATED, EvEntry, EvKey, check_key
 from mrc_host.nic.life_cycle import LifeCycle, ProfileState
 from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl.tables import ControlTableId, DeviceFlag, EvState, TableId
@@ -155,9 +155,10 @@ class EvOperations(LifeCycle):
             raise VerbsError("EINVAL", "ev_profile.state", "INIT", f"OFFLINE or ONLINE for {name}")
 
     def _replace(self, order: EvReplacement) -> int:
-        old, new = order.ev, order.ev_new
-        check_range("ev_new.port", new.port, 1, self.array.planes)
+        old, new = order.ev, check_key("ev_new", order.ev_new, self.array.planes)
         check_settable(order.state)
+        if not isinstance(order.flags, EvFlag):
+            raise VerbsError("EINVAL", "flags", order.flags, "of type EvFlag")
         found = self.array.find(old)[: None if EvFlag.ALL_COPIES in order.flags else 1]
         online = self.state is ProfileState.ONLINE
         if online and new.port != old.port:

@@ -21,7 +21,7 @@ from math import gcd, prod
 from mrc_host.fabric.events import random_bits
 from mrc_host.fabric.usid import ev_set
 from mrc_host.nic.ev_format import ADDRESS_BITS, WIRE_EV_BITS, EvFormat, EvFormatMode
-from mrc_host.nic.verbs_error import VerbsError
+from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_host.packets.ev_expansion import EvField, EvRuleError
 from mrc_host.packets.ev_expansion import EvProfile as Expansion
 from mrc_rtl import wire
@@ -32,6 +32,7 @@ __all__ = [
     "EvEntry",
     "EvKey",
     "automatic_values",
+    "check_key",
     "entry_fields",
     "expansions",
     "generated_values",
@@ -86,6 +87,21 @@ class EvEntry:
     state: EvState = EvState.UNPOPULATED
     place: int = 0
     replacements: int = 0
+
+
+def check_key(attribute: str, key: object, planes: int) -> EvKey:
+    """Return a key that names a value of a port.
+
+    Raises
+    ------
+    VerbsError
+        EINVAL for its type or the types of its parts, or a port that does not exist.
+    """
+    if not isinstance(key, EvKey):
+        raise VerbsError("EINVAL", attribute, key, "of type EvKey")
+    check_range(f"{attribute}.value", key.value, 0, (1 << 2 * ADDRESS_BITS) - 1)
+    check_range(f"{attribute}.port", key.port, 1, planes)
+    return key
 
 
 def automatic_values(mode: EvFormatMode, count: int, planes: int, uplinks: int) -> list[EvKey]:
@@ -226,4 +242,6 @@ def expand(expansion: Expansion, value: int) -> int:
     try:
         return expansion.expand(value)
     except EvRuleError as error:
-        raise VerbsError("EINVAL", f"ev.{error.attribute}", error.value, error.rule) from error
+        field = error.attribute.removeprefix("the EV bits of ")
+        where = "value" if field == error.attribute else field
+        raise VerbsError("EINVAL", f"ev.{where}", error.value, error.rule) from error
