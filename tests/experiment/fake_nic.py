@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from mrc_host.experiment.testbed import NicRequest
+from mrc_host.experiment.nics import NicRequest
 from mrc_host.nic.base import NEVER, Frame, Nic, Outputs, RegisterRead, Statistics, Watch
 from mrc_host.nic.options import byte_time
 from mrc_host.packets.peek import peek

@@ -7,8 +7,8 @@ from typing import Any
 
 from experiment.fake_nic import fake_nic
 from mrc_host.experiment.load import load_experiment
+from mrc_host.experiment.nics import NicFactory
 from mrc_host.experiment.runner import RunResult, run_experiment
-from mrc_host.experiment.testbed import NicFactory
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.yaml"
 SMALL = (

@@ -21,8 +21,8 @@ from experiment.runs import QUICKSTART, SMALL, run_small
 from mrc_host.cli import mrc
 from mrc_host.errors import ConfigError, InfrastructureError, MrcError
 from mrc_host.experiment.load import load_experiment
+from mrc_host.experiment.nics import NIC_FACTORIES, NicRequest
 from mrc_host.experiment.rundir import RunDirectory
-from mrc_host.experiment.testbed import NIC_FACTORIES, NicRequest
 from mrc_host.packets.pcapng import read_capture
 
 SAME = (
@@ -290,7 +290,10 @@ def test_exit_code_of_a_failed_criterion(cli: CliRunner) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--nic", "model"], "--nic must be rtl in this build, got 'model'"),
+        (
+            ["--nic", "rtl,board"],
+            "--nic must be rtl or model in this build, or several with commas, got 'rtl,",
+        ),
         (["--fabric", "linux"], "--fabric must be model in this build, got 'linux'"),
         (["--waves"], "--waves must be left out"),
     ],

@@ -23,7 +23,7 @@ def _refuse_kind(option: str, value: str, available: Iterable[str]) -> None:
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory, new or empty.")
-@click.option("--nic", default="rtl", show_default=True, help="What the NICs are: rtl.")
+@click.option("--nic", default="rtl", show_default=True, help="NICs: rtl, model, or rtl,model half each.")
 @click.option("--fabric", default="model", show_default=True, help="What connects them: model.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed, instead of the file's.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value by its dotted key.")
@@ -50,21 +50,18 @@ def run(
     if waves:
         raise MrcError("--waves must be left out: this build has no waveforms of verilated NICs")
     from mrc_host.experiment.load import load_experiment
+    from mrc_host.experiment.nics import NicKinds
     from mrc_host.experiment.progress import view_for
     from mrc_host.experiment.runner import run_experiment
     from mrc_host.experiment.summary import print_summary
-    from mrc_host.experiment.testbed import NIC_FACTORIES
 
-    _refuse_kind("--nic", nic, NIC_FACTORIES)
-
+    kinds = NicKinds.parse(nic)
     settings = list(overrides)
     settings += [f"seed={seed}"] if seed is not None else []
     settings += [f"runner.jobs={jobs}"] if jobs is not None else []
     settings += ["capture.pcap=true"] if pcap else []
     experiment = load_experiment(file, settings)
-    result = run_experiment(
-        experiment, out=out, nic_factory=NIC_FACTORIES[nic], view=view_for(), argv=sys.argv
-    )
+    result = run_experiment(experiment, out=out, nic_factory=kinds, view=view_for(), argv=sys.argv)
     print_summary(result)
     return result.exit_code
 

@@ -26,6 +26,7 @@ from mrc_host.experiment.metrics import (
     flow_results,
     verdict_of,
 )
+from mrc_host.experiment.nics import NicFactory, NicKinds, verilated_nic
 from mrc_host.experiment.progress import ProgressView, Silent
 from mrc_host.experiment.provenance import (
     config_sha256,
@@ -37,7 +38,7 @@ from mrc_host.experiment.provenance import (
 from mrc_host.experiment.recording import write_records
 from mrc_host.experiment.rundir import RunDirectory, utc_now
 from mrc_host.experiment.schema import Experiment
-from mrc_host.experiment.testbed import NicFactory, Testbed, build_testbed, set_up, verilated_nic
+from mrc_host.experiment.testbed import Testbed, build_testbed, set_up
 from mrc_host.fabric.capture import capture_link
 from mrc_host.nic.base import Watch
 from mrc_host.nic.device import Counters, read_counters
@@ -336,6 +337,13 @@ def _first_document(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
     }
 
 
+def _kinds(nic_factory: NicFactory) -> str:
+    """What the NICs of a run are, for ``run.json``."""
+    if isinstance(nic_factory, NicKinds):
+        return nic_factory.text
+    return "rtl" if nic_factory is verilated_nic else "other"
+
+
 def _finish_document(
     run: _Run,
     testbed: Testbed,
@@ -348,15 +356,16 @@ def _finish_document(
     clocked = sum(item.cycles_clocked for item in statistics)
     skipped = sum(item.cycles_skipped for item in statistics)
     wall = outcome.wall_seconds
+    gateware = nic_factory.has_gateware if isinstance(nic_factory, NicKinds) else nic_factory is verilated_nic
     failures = {state.flow.name: state.failure for state in testbed.states if state.failure}
     run.document.update(
         complete=complete,
         interrupted=outcome.interrupted,
         verdict=verdict,
         finished=utc_now(),
-        nic="rtl" if nic_factory is verilated_nic else "other",
+        nic=_kinds(nic_factory),
         fabric="model",
-        netlist_sha256=netlist_sha256(run.experiment) if nic_factory is verilated_nic else None,
+        netlist_sha256=netlist_sha256(run.experiment) if gateware else None,
         flows_given_up=failures,
         unexpected_completions=sum(app.unexpected_completions for app in testbed.applications),
         simulated_us=round((outcome.end_ps - outcome.start_ps) / 1_000_000, 3),

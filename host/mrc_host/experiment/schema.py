@@ -29,6 +29,7 @@ from mrc_host.experiment.fields import (
 from mrc_host.experiment.workload import WORKLOADS, Flow, Workload
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
+from mrc_host.model.options import ModelOptions
 from mrc_rtl.config import ConfigurationError, NicConfig
 from mrc_rtl.wire import MPR_UNIT_PSNS, MTU_CHOICES
 
@@ -87,6 +88,8 @@ class NicSection(Section):
         Bytes received before a SACK is due.
     memory : Memory
         Host memory.
+    model : mapping
+        Options of NICs that are models, see docs/golden-model.md.
     """
 
     engine: Annotated[str, choice(*ENGINES)] = "quickstart"
@@ -94,6 +97,20 @@ class NicSection(Section):
     transmit_fifo_bytes: Annotated[int, whole(16, MEBIBYTE, "bytes")] = 256
     sack_threshold_bytes: Annotated[int, whole(1024, 65_536, "bytes")] = 16_384
     memory: Memory = Field(default_factory=Memory)
+    model: dict[str, Any] = Field(default_factory=dict)
+
+    def check_model(self) -> None:
+        """Check the options of models.
+
+        Raises
+        ------
+        ConfigError
+            An option does not exist or its value is not allowed.
+        """
+        try:
+            ModelOptions.from_mapping(self.model)
+        except ConfigError as error:
+            raise ConfigError(f"nic.{error.path}", error.expected, error.value) from error
 
     def config(self) -> NicConfig:
         """Return the engine's configuration.
@@ -329,6 +346,7 @@ def check_experiment(experiment: Experiment) -> None:
         For the first thing that does not fit, with the path of its key.
     """
     config = experiment.nic.config()
+    experiment.nic.check_model()
     topology = experiment.topology()
     _check_engine_and_fabric(experiment, config, topology)
     _check_queue_pairs(experiment, config)

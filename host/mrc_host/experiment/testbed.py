@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.application import Host
+from mrc_host.experiment.nics import NicFactory, NicKinds, NicRequest, verilated_nic
 from mrc_host.experiment.packet_log import PacketLog
 from mrc_host.experiment.schema import MEBIBYTE, Experiment
 from mrc_host.experiment.transfer import FlowState, Transfer, memory_bytes
@@ -26,59 +27,10 @@ from mrc_host.nic.options import MacOptions, MemoryOptions
 from mrc_rtl.config import NicConfig
 from mrc_rtl.wire import MPR_UNIT_PSNS, PSN_MASK, Opcode
 
-__all__ = [
-    "NIC_FACTORIES",
-    "NicFactory",
-    "NicRequest",
-    "Testbed",
-    "base_rtt_ps",
-    "build_testbed",
-    "set_up",
-    "verilated_nic",
-]
+__all__ = ["Testbed", "base_rtt_ps", "build_testbed", "set_up"]
 
 CQE_BYTES = 32
 STARTING_PSN = component_key("starting PSN")
-
-
-@dataclass(frozen=True)
-class NicRequest:
-    """What a NIC of the run must be like.
-
-    Parameters
-    ----------
-    host : int
-        Its number.
-    config : NicConfig
-        Sizes of the engine.
-    mac : MacOptions
-        Rate and transmit FIFO of its ports.
-    memory : MemoryOptions
-        Its host memory.
-    progress : callable
-        Gets a line for each step of a build.
-    """
-
-    host: int
-    config: NicConfig
-    mac: MacOptions
-    memory: MemoryOptions
-    progress: Callable[[str], None]
-
-
-NicFactory = Callable[[NicRequest], Nic]
-"""Makes a NIC."""
-
-
-def verilated_nic(request: NicRequest) -> Nic:
-    """Make a NIC of verilated gateware."""
-    from mrc_host.nic.verilated import VerilatedNic
-
-    return VerilatedNic(request.config, request.mac, request.memory, progress=request.progress)
-
-
-NIC_FACTORIES: dict[str, NicFactory] = {"rtl": verilated_nic}
-"""Kinds of NIC by name."""
 
 
 @dataclass
@@ -168,7 +120,18 @@ def build_testbed(
     try:
         for host in range(topology.hosts):
             memory = _memory_options(experiment, config, flows, host)
-            testbed.nics.append(factory(NicRequest(host, config, mac, memory, progress)))
+            request = NicRequest(
+                host,
+                config,
+                mac,
+                memory,
+                progress,
+                hosts=topology.hosts,
+                seed=experiment.seed,
+                model=experiment.nic.model,
+                mixed=isinstance(factory, NicKinds) and len(set(factory.names)) > 1,
+            )
+            testbed.nics.append(factory(request))
     except BaseException:
         testbed.close()
         raise
