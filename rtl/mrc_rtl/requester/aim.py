@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Cat, Signal, Value
+from amaranth.hdl import Cat, Signal
 from amaranth.lib.memory import Memory
 
 from ..layouts import AETH, NETH, SETH
 from ..records import BODY_BITS
-from ..tables import QP_SEND
 from ..wire import Opcode
+from . import operations
 from .queues import Operation
 from .tx_tracker import ev_check
 
@@ -57,7 +57,7 @@ def add(s: "Sequencer") -> None:
                 m.d.comb += source.eq(s.neth.nack_psn)
             m.d.comb += s.step_up.eq(s.is_sack | s.is_ack)
         with m.Case(Operation.HOST):
-            m.d.comb += source.eq(_initial_psn(s))
+            m.d.comb += source.eq(operations.command_fields(s.host.payload)["initial_psn"])
         with m.Case(Operation.RETRANSMIT):
             m.d.comb += source.eq(s.entry.psn)
         with m.Case(Operation.TURN):
@@ -65,12 +65,6 @@ def add(s: "Sequencer") -> None:
         with m.Case(Operation.TIMEOUT):
             with m.If(s.last_of_oldest):
                 m.d.comb += [source.eq(s.end), s.step_down.eq(1)]
-
-
-def _initial_psn(s: "Sequencer") -> Value:
-    """First PSN the host's command asks for."""
-    command, field = s.host.payload, QP_SEND.field("initial_psn")
-    return (command.word0, command.word1)[field.word][field.low : field.low + field.width]
 
 
 def add_ends(s: "Sequencer") -> None:

@@ -32,7 +32,7 @@ def qp_settings(config: NicConfig) -> data.StructLayout:
             "completion_queue": 6,
             "ev_profile": 8,
             "initial_psn": 24,
-            "mpr_psns": 13,
+            "mpr_psns": config.psn_ring_bits + 1,
             "max_immediates": 16,
         }
     )

@@ -1,6 +1,6 @@
 """Counts what is on its way inside the engine, per QP."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -65,13 +65,12 @@ class InFlight(wiring.Component):
             self.cleared.eq(sequence.cleared),
             read_port.addr.eq(self.qp),
             write_port.addr.eq(qp),
-            write_port.data.eq(read_port.data + 1),
+            # One more, or, as all ones, one less.
+            write_port.data.eq(read_port.data + Cat(1, down.replicate(_BITS - 1))),
             write_port.en.eq(pending),
             watch_port.addr.eq(self.watch_qp),
             self.empty.eq((watch_port.data == 0) & ~pending & ~self.event),
         ]
-        with m.If(down):
-            m.d.comb += write_port.data.eq(read_port.data - 1)
         with m.If(~sequence.cleared):
             m.d.comb += [write_port.addr.eq(sequence.row), write_port.data.eq(0), write_port.en.eq(1)]
         return m

@@ -7,7 +7,8 @@ there. Source: profile.md 4 and 7, protocol.md 1.9 to 1.11 and 2.4.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Mux, Signal
+from amaranth.hdl import Mux, Signal, Value
+from amaranth.lib import data
 
 from ..records import GlobalCounter
 from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
@@ -17,7 +18,7 @@ from .timers import MAXIMUM_EXPONENT
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["ACTIONS"]
+__all__ = ["ACTIONS", "command_fields"]
 
 #: exponential_count that means no limit.
 _NO_LIMIT = 25
@@ -165,16 +166,20 @@ def _timeout(s: "Sequencer") -> None:
                 s.retransmit(s.retransmit_queue)
 
 
-def _host(s: "Sequencer") -> None:
-    m, context, command = s.m, s.context, s.host.payload
-    state = context.state
-    fields = {
+def command_fields(command: data.View) -> dict[str, Value]:
+    """The fields that a host command writes."""
+    return {
         field.name: (command.word0, command.word1)[field.word][field.low : field.low + field.width]
         for field in QP_SEND.fields
         if not field.read_only
     }
+
+
+def _host(s: "Sequencer") -> None:
+    m, context, command = s.m, s.context, s.host.payload
+    state = context.state
+    fields = command_fields(command)
     new = fields["state"]
-    ring = s.config.mpr_psns
     starts = Signal()
     resets = Signal()
     refused = Signal()
@@ -196,12 +201,9 @@ def _host(s: "Sequencer") -> None:
         s.host.ready.eq(1),
         s.host_refused.eq(command.write & refused),
     ]
-    for name, _ in s.new_settings.shape():
-        m.d.comb += s.new_settings[name].eq(fields[name])
-    m.d.comb += s.new_settings.mpr_psns.eq(Mux(fields["mpr_psns"] > ring, ring, fields["mpr_psns"]))
     m.next = "RELOAD"
     with m.If(command.write & ~refused):
-        m.d.comb += s.write_settings.eq(1)
+        m.d.comb += s.host_settings.write.eq(1)
         m.d.sync += state.eq(new)
         with m.If(starts | resets):
             # The flags of the queues stay: the QP may still stand there.

@@ -1,6 +1,6 @@
 """The host's table of QP send contexts: commands to the sequencer."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -34,7 +34,7 @@ def table_values(context: data.View, settings: data.View) -> list[Cat]:
         parts, position = [], 0
         for field in fields:
             parts += [Signal(field.low - position, name=f"gap{position}")] if field.low > position else []
-            parts.append(source[field.name])
+            parts.append(Cat(source[field.name], Const(0, field.width))[: field.width])
             position = field.low + field.width
         words.append(Cat(*parts))
     return words
@@ -89,7 +89,7 @@ class QpTable(wiring.Component):
         word = Signal(4)
         error = Signal()
         words = table_values(self.context, self.settings)
-        m.d.comb += [table.read_data.eq(command.word0), table.error.eq(error), self.watch_qp.eq(command.qp)]
+        m.d.comb += [table.error.eq(error), self.watch_qp.eq(command.qp)]
         with m.FSM() as states:
             with m.State("IDLE"):
                 m.d.comb += table.ready.eq(1)
@@ -121,9 +121,9 @@ class QpTable(wiring.Component):
                         with m.Switch(word):
                             for number, value in enumerate(words):
                                 with m.Case(number):
-                                    m.d.sync += command.word0.eq(value)
+                                    m.d.sync += table.read_data.eq(value)
                             with m.Default():
-                                m.d.sync += [command.word0.eq(0), error.eq(1)]
+                                m.d.sync += error.eq(1)
             with m.State("DRAIN"):
                 # The count shown belongs to the watched QP from the second cycle on.
                 m.d.comb += self.draining.eq(1)

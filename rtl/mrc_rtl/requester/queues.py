@@ -3,10 +3,11 @@
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Cat, Mux, Signal, Value
-from amaranth.lib import data, fifo
+from amaranth.hdl import Cat, Mux, Signal
+from amaranth.lib import data
 
 from ..records import counter_event, qp_error
+from .record_queue import RecordQueue
 from .records import retransmission_entry, segment_job
 
 if TYPE_CHECKING:
@@ -40,14 +41,15 @@ def add(s: "Sequencer") -> None:
     """Add the queues: ready QPs, QPs to complete, retransmissions now and later, and what leaves.
 
     A QP stands at most once in each of the first two, so they cannot overflow. A delayed retransmission is
-    due one base_rtt after it was put in; all wait equally long, so the oldest is due first.
+    due one base_rtt after it was put in; all wait equally long, so the oldest is due first. While one waits
+    the requester is not idle.
     """
     m = s.m
     config = s.config
     entry = retransmission_entry(config)
 
-    def queue(name: str, width: int, depth: int) -> fifo.SyncFIFOBuffered:
-        m.submodules[name] = made = fifo.SyncFIFOBuffered(width=width, depth=depth)
+    def queue(name: str, width: int, depth: int) -> RecordQueue:
+        m.submodules[name] = made = RecordQueue(width, depth)
         return made
 
     s.ready_queue = queue("ready_queue", config.qp_bits, config.qps)
@@ -75,39 +77,27 @@ def add(s: "Sequencer") -> None:
         s.errors.r_en.eq(s.error_out.ready),
         s.ready_queue.w_data.eq(s.qp),
         s.complete_queue.w_data.eq(s.qp),
-        s.queues_empty.eq(
-            (s.jobs.level == 0)
-            & (s.counts.level == 0)
-            & (s.errors.level == 0)
-            & (s.retransmit_queue.level == 0)
-            & (s.ready_queue.level == 0)
-            & (s.complete_queue.level == 0)
-            & ((s.delay_queue.level == 0) | (s.delay_queue.r_rdy & ~_add_delay(s, entry)))
-        ),
     ]
+    _add_delay(s, entry)
+    queues = (s.jobs, s.counts, s.errors, s.retransmit_queue, s.delay_queue, s.ready_queue, s.complete_queue)
+    m.d.comb += s.queues_empty.eq(~Cat(queue.level for queue in queues).any())
 
 
-def _add_delay(s: "Sequencer", entry: data.StructLayout) -> Value:
-    """Add the times of delayed retransmissions; return whether the oldest is due.
+def _add_delay(s: "Sequencer", entry: data.StructLayout) -> None:
+    """Add the times of delayed retransmissions.
 
     A time is kept in the bits that tell one base_rtt from the past. ``s.entry`` is the retransmission whose
     turn it is: one that was delayed and is due, or the head of the other queue.
     """
     m = s.m
-    due, later = Signal(), Signal()
-    low, high = s.now[:_DUE_BITS], s.now[_DUE_BITS:]
-    due_at = s.delay_queue.r_data[entry.size :]
-    distance = Signal(_DUE_BITS + 1)  # with the borrow
+    due = Signal()
+    past = Signal(_DUE_BITS)
     s.from_delayed = Signal()
     s.entry = Signal(entry)
     m.d.comb += [
-        s.delay_queue.w_data.eq(Cat(s.new_entry, (low + s.base_rtt)[:_DUE_BITS])),
-        distance.eq(low - due_at),
-        due.eq(s.delay_queue.r_rdy & (~distance[_DUE_BITS - 1] | s.hurry)),
-        # Not reached, although a smaller number: the bits above change first.
-        later.eq(distance[_DUE_BITS - 1] & ~distance[_DUE_BITS]),
-        s.next_deadline.eq(Cat(due_at, high + later)),
-        s.deadline_valid.eq(s.delay_queue.r_rdy),
+        s.delay_queue.w_data.eq(Cat(s.new_entry, (s.now[:_DUE_BITS] + s.base_rtt)[:_DUE_BITS])),
+        past.eq(s.now[:_DUE_BITS] - s.delay_queue.r_data[entry.size :]),
+        due.eq(s.delay_queue.r_rdy & (~past[-1] | s.hurry)),
         s.entry.eq(Mux(s.from_delayed, s.delay_queue.r_data[: entry.size], s.retransmit_queue.r_data)),
     ]
     # Decided between two operations, so that it does not change during one.
@@ -115,7 +105,6 @@ def _add_delay(s: "Sequencer", entry: data.StructLayout) -> Value:
         m.d.sync += s.from_delayed.eq(1)
     with m.Elif(s.delay_queue.r_en):
         m.d.sync += s.from_delayed.eq(0)
-    return due
 
 
 def waiting_operations(s: "Sequencer") -> Signal:

@@ -1,6 +1,6 @@
 """The requester: from doorbells and send requests to fetch commands, and from feedback to completions."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -196,19 +196,13 @@ class Requester(wiring.Component):
             self.state_profile.eq(state_read.data.profile),
             state_write.addr.eq(Mux(sequence.cleared, sequencer.view_qp, sequence.row)),
             state_write.data.sending.eq(sequence.cleared & sequencer.sending),
-            state_write.data.profile.eq(Mux(sequence.cleared, sequencer.ev_profile, 0)),
+            state_write.data.profile.eq(sequencer.ev_profile),
             state_write.en.eq(sequencer.view_write | ~sequence.cleared),
         ]
 
-        # The earlier of the two deadlines
-        delayed_first = Signal()
         m.d.comb += [
-            delayed_first.eq(
-                sequencer.deadline_valid
-                & (~timers.deadline_valid | (sequencer.next_deadline - timers.next_deadline)[31])
-            ),
-            self.next_deadline.eq(Mux(delayed_first, sequencer.next_deadline, timers.next_deadline)),
-            self.deadline_valid.eq(timers.deadline_valid | sequencer.deadline_valid),
+            self.next_deadline.eq(timers.next_deadline),
+            self.deadline_valid.eq(timers.deadline_valid),
             self.idle.eq(
                 work.idle
                 & sequencer.idle

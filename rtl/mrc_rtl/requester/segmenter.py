@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
-from ..records import region_answer, region_request
+from ..records import region_answer, region_request, transmit_descriptor
 from ..wire import TSETH, Opcode
 from .records import (
     failed_job,
@@ -37,9 +37,10 @@ def message_info(config: NicConfig) -> data.StructLayout:
 class Segmenter(wiring.Component):
     """Computes offset, addresses, length and opcode of one packet, and looks its local region up.
 
-    Three steps overlap. *Locate*: offset = (psn - first PSN of the message) x MTU, while the request is read
-    (not again for the same request). *Compute*: one 64-bit addition a cycle. *Look up*: the packet's own
-    bytes in the memory regions, then the fetch command. A new packet and a retransmission take the same way.
+    Four steps overlap. *Locate*: offset = (psn - first PSN of the message) x MTU, while the request is read
+    (not again for the same request). *Compute*: the additions. *Ask* for the packet's own bytes in the memory
+    regions, and *wait* for the answer, then for the fetch command to be taken. A new packet and a
+    retransmission take the same way.
 
     Parameters
     ----------
@@ -66,6 +67,10 @@ class Segmenter(wiring.Component):
 
     def __init__(self, config: NicConfig) -> None:
         self.config = config
+        #: An offset is shifted bit by bit.
+        self.serial = config.packet_interval > 8
+        #: A packet asks for its region in the cycle in which the one before it leaves.
+        self.ahead = config.packet_interval <= 4
         index = config.qp_bits + send_slot_bits(config)
         super().__init__(
             {
@@ -119,10 +124,10 @@ class Segmenter(wiring.Component):
         reading = Signal()
         computing = Signal()
         compute_taken = Signal()
+        load = Signal()
 
         # Locate
         located = Signal(segment_job(config))
-        distance = Signal(24)
         offset = Signal(32)
         mtu_log2 = Signal(4)
         domain = Signal(8)
@@ -130,9 +135,11 @@ class Segmenter(wiring.Component):
         rqmsn = Signal(16)
         locate_valid = Signal()
         want_read = Signal()
+        first_byte = (located.psn - message_read.data.first)[:24] << mtu_exponents(config).start
+        turns = Signal(range(len(mtu_exponents(config))))
         m.d.comb += [
             self.read_index.eq(Cat(located.slot, located.qp)),
-            self.read.eq(want_read & ~reading & ~computing),
+            self.read.eq(want_read & ~reading & (~computing | load)),
         ]
         with m.If(self.forget):
             m.d.sync += stale.eq(1)
@@ -149,25 +156,31 @@ class Segmenter(wiring.Component):
             with m.State("TAKE"):
                 with m.If(self.job.valid):
                     m.d.comb += self.job.ready.eq(1)
-                    m.d.sync += located.eq(job)
+                    m.d.sync += [
+                        located.eq(job),
+                        want_read.eq(~held | stale | self.forget | (held_index != index)),
+                    ]
                     m.next = "DISTANCE"
             with m.State("DISTANCE"):
                 m.d.sync += [
-                    distance.eq(located.psn - message_read.data.first),
+                    offset.eq(first_byte),
+                    turns.eq(view_read.data.mtu_log2 - mtu_exponents(config).start),
                     msn.eq(message_read.data.msn),
                     rqmsn.eq(message_read.data.rqmsn),
                     mtu_log2.eq(view_read.data.mtu_log2),
                     domain.eq(view_read.data.protection_domain),
                 ]
-                m.d.sync += want_read.eq(~held | stale | self.forget | (held_index != self.read_index))
                 m.next = "OFFSET"
             with m.State("OFFSET"):
-                with m.Switch(mtu_log2):
-                    for exponent in mtu_exponents(config):
-                        with m.Case(exponent):
-                            m.d.sync += offset.eq(distance << exponent)
-                m.d.sync += locate_valid.eq(1)
-                m.next = "WAIT"
+                if self.serial:
+                    with m.If(turns == 0):
+                        m.d.sync += locate_valid.eq(1)
+                        m.next = "WAIT"
+                    with m.Else():
+                        m.d.sync += [offset.eq(offset << 1), turns.eq(turns - 1)]
+                else:
+                    m.d.sync += [offset.eq(offset << turns), locate_valid.eq(1)]
+                    m.next = "WAIT"
             with m.State("WAIT"):
                 with m.If(compute_taken):
                     m.d.sync += locate_valid.eq(0)
@@ -184,15 +197,17 @@ class Segmenter(wiring.Component):
         current_domain = Signal(8)
         current_msn = Signal(16)
         current_rqmsn = Signal(16)
-        look_free = Signal()
-        load = Signal()
-        m.d.comb += compute_taken.eq(locate_valid & ~reading & ~want_read & ~computing)
+        ask_free = Signal()
+        m.d.comb += [
+            compute_taken.eq(locate_valid & (~reading | self.read_done) & ~want_read & ~computing),
+            load.eq(computing & ask_free),
+        ]
         with m.If(compute_taken):
             m.d.sync += [
                 computing.eq(1),
                 remaining.eq(request.length - offset),
                 local.eq(request.local_address + offset),
-                first.eq(distance == 0),
+                first.eq(offset == 0),
                 current.eq(located),
                 current_offset.eq(offset),
                 current_mtu.eq(mtu_log2),
@@ -200,16 +215,20 @@ class Segmenter(wiring.Component):
                 current_msn.eq(msn),
                 current_rqmsn.eq(rqmsn),
             ]
-        m.d.comb += load.eq(computing & look_free)
         with m.If(load):
             m.d.sync += computing.eq(0)
 
         mtu = Signal(13)
         last = Signal()
-        m.d.comb += [
-            mtu.eq(1 << current_mtu),
-            last.eq(remaining <= mtu),
-        ]
+        m.d.comb += mtu.eq(1 << current_mtu)
+        with m.Switch(current_mtu):
+            for exponent in mtu_exponents(config):
+                with m.Case(exponent):
+                    # At most one MTU: a power of two needs no comparator.
+                    more = remaining[exponent + 1 :].any() | (
+                        remaining[exponent] & remaining[:exponent].any()
+                    )
+                    m.d.comb += last.eq(~more)
         immediate = request.opcode[0]
         opcode = Signal(8)
         with m.If(first & last):
@@ -219,22 +238,33 @@ class Segmenter(wiring.Component):
         with m.Else():
             m.d.comb += opcode.eq(Mux(first, Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE))
 
-        # Look up
+        # Look up: the packet that asks, and the one that waits for the answer.
+        asking = Signal()
+        waiting_free = Signal()
+        moves = Signal()
+        asked = Signal(transmit_descriptor(config))
         descriptor = self.fetch.payload.descriptor
-        bus_address = self.fetch.payload.bus_address
         ask = self.region.payload
+        empty = Signal()
+        m.d.comb += [
+            empty.eq(asked.length == 0),
+            ask_free.eq(~asking | (moves if self.ahead else 0)),
+            self.region.valid.eq(asking & ~empty & waiting_free),
+            moves.eq(asking & waiting_free & (empty | self.region.ready)),
+        ]
         with m.If(load):
             m.d.sync += [
-                descriptor.qp.eq(current.qp),
-                descriptor.psn.eq(current.psn),
-                descriptor.opcode.eq(opcode),
-                descriptor.ack_request.eq(current.ack_request),
-                descriptor.retransmission.eq(current.retransmission),
-                descriptor.immediate.eq(immediate & last),
-                descriptor.length.eq(Mux(last, remaining[:13], mtu)),
-                descriptor.send_slot.eq(current.slot),
+                asking.eq(1),
+                asked.qp.eq(current.qp),
+                asked.psn.eq(current.psn),
+                asked.opcode.eq(opcode),
+                asked.ack_request.eq(current.ack_request),
+                asked.retransmission.eq(current.retransmission),
+                asked.immediate.eq(immediate & last),
+                asked.length.eq(Mux(last, remaining[:13], mtu)),
+                asked.send_slot.eq(current.slot),
                 # First byte on the wire in the most significant bits: METH, TSETH, RETH, ImmDt.
-                descriptor.body.eq(
+                asked.body.eq(
                     Cat(
                         request.immediate,
                         request.length,
@@ -248,35 +278,48 @@ class Segmenter(wiring.Component):
                 ask.key.eq(request.local_key),
                 ask.protection_domain.eq(current_domain),
                 ask.address.eq(local),
-                ask.length.eq(Mux(last, remaining[:13], mtu)),
             ]
+        with m.Elif(moves):
+            m.d.sync += asking.eq(0)
+        m.d.comb += ask.length.eq(asked.length)
+        with m.If(waiting_free):
+            m.d.sync += descriptor.eq(asked)
+        answer = self.region_answer
+        bus_address = Signal(config.address_width)
+        m.d.comb += self.fetch.payload.bus_address.eq(bus_address)
         with m.FSM(name="look_up") as looking:
+
+            def take_next() -> None:
+                m.d.comb += waiting_free.eq(1)
+                m.next = "FREE"
+                with m.If(moves):
+                    m.next = "ANSWER"
+                    with m.If(empty):
+                        m.next = "FETCH"
+
             with m.State("FREE"):
-                m.d.comb += look_free.eq(1)
-                with m.If(load):
-                    m.next = "ASK"
-            with m.State("ASK"):
-                with m.If(descriptor.length == 0):
-                    m.d.sync += bus_address.eq(0)
-                    m.next = "FETCH"
-                with m.Else():
-                    m.d.comb += self.region.valid.eq(1)
-                    with m.If(self.region.ready):
-                        m.next = "ANSWER"
+                take_next()
             with m.State("ANSWER"):
-                m.d.comb += self.region_answer.ready.eq(1)
-                m.d.sync += bus_address.eq(self.region_answer.payload.bus_address)
-                with m.If(self.region_answer.valid):
+                m.d.comb += answer.ready.eq(1)
+                m.d.sync += bus_address.eq(answer.payload.bus_address)
+                with m.If(answer.valid & ~answer.payload.ok):
+                    m.next = "FAILED"
+                with m.Elif(answer.valid):
                     m.next = "FETCH"
-                    with m.If(~self.region_answer.payload.ok):
-                        m.next = "FAILED"
+                    if self.ahead:
+                        m.d.comb += [
+                            self.fetch.valid.eq(1),
+                            self.fetch.payload.bus_address.eq(answer.payload.bus_address),
+                        ]
+                        with m.If(self.fetch.ready):
+                            take_next()
             with m.State("FETCH"):
                 m.d.comb += self.fetch.valid.eq(1)
                 with m.If(self.fetch.ready):
-                    m.d.comb += look_free.eq(1)
-                    m.next = "FREE"
-                    with m.If(load):
-                        m.next = "ASK"
+                    if self.ahead:
+                        take_next()
+                    else:
+                        m.next = "FREE"
             with m.State("FAILED"):
                 m.d.comb += self.failed.valid.eq(1)
                 with m.If(self.failed.ready):
@@ -285,6 +328,8 @@ class Segmenter(wiring.Component):
             self.failed.payload.qp.eq(descriptor.qp),
             self.failed.payload.psn.eq(descriptor.psn),
             self.failed.payload.slot.eq(descriptor.send_slot),
-            self.idle.eq(~self.job.valid & locating.ongoing("TAKE") & ~computing & looking.ongoing("FREE")),
+            self.idle.eq(
+                ~(self.job.valid | computing | asking) & locating.ongoing("TAKE") & looking.ongoing("FREE")
+            ),
         ]
         return m

@@ -1,7 +1,7 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
@@ -11,6 +11,7 @@ from . import aim, operations, queues, turn
 from .context import ContextStore, SettingsStore, qp_settings, send_context
 from .qp_table import host_command
 from .queues import Operation
+from .record_queue import RecordQueue
 from .records import (
     completion_order,
     doorbell_record,
@@ -61,8 +62,6 @@ class Sequencer(wiring.Component):
         Count of what the engine holds per QP.
     now, base_rtt, hurry
         Ticks (32), ticks (16), and whether delayed retransmissions are due at once.
-    next_deadline, deadline_valid
-        When the oldest delayed retransmission is due.
     enable : 1
         QPs may send.
     idle : 1
@@ -125,8 +124,6 @@ class Sequencer(wiring.Component):
                 "now": In(32),
                 "base_rtt": In(16),
                 "hurry": In(1),
-                "next_deadline": Out(32),
-                "deadline_valid": Out(1),
                 "enable": In(1),
                 "idle": Out(1),
             }
@@ -143,8 +140,6 @@ class Sequencer(wiring.Component):
         self.context = context = data.View(layout, register[: layout.size])
         m.submodules.host_settings = self.host_settings = SettingsStore(config)
         self.settings = self.host_settings.settings
-        self.new_settings = Signal(qp_settings(config))
-        self.write_settings = Signal()
         self.qp = Signal(config.qp_bits)
         self.operation = Signal(Operation)
         self.take = Signal()  # an operation begins
@@ -163,8 +158,9 @@ class Sequencer(wiring.Component):
         self.was_queued = Signal()
         self.same_ev = Signal()
         self.covered = Signal()  # the last PSN of the oldest request has its transport ACK
-        # New PSNs given out and not SACKed: at most a ring, no more bits than the limit has.
-        self.outstanding = Signal.like(self.settings.mpr_psns)
+        # New PSNs that the window still allows: the limit less those given out and not SACKed.
+        self.window = Signal(len(self.settings.mpr_psns) + 1)
+        self.window_open = Signal()
         # For the end of the operation.
         self.progress = Signal()
         self.restart_timer = Signal()
@@ -182,7 +178,8 @@ class Sequencer(wiring.Component):
         # What goes out does so in every cycle, and the handshake alone says when it counts: gates saved.
         m.d.comb += [
             self.rts.eq(context.state == QpState.RTS),
-            self.outstanding.eq(context.psns.next - context.psns.unacked),
+            self.window.eq(self.settings.mpr_psns + context.psns.unacked - context.psns.next),
+            self.window_open.eq(~self.window[-1] & self.window.any()),
             self.look_qp.eq(self.qp),
             self.view_qp.eq(self.qp),
             self.event_qp.eq(self.qp),
@@ -214,15 +211,19 @@ class Sequencer(wiring.Component):
             self.new_job.psn.eq(self.look_psn),
             store.leaving.eq(register[: store.row_bits]),
             self.host_settings.write_qp.eq(self.qp),
-            self.host_settings.write_settings.eq(self.new_settings),
-            self.host_settings.write.eq(self.write_settings),
         ]
+        fields = operations.command_fields(self.host.payload)
+        limit = fields["mpr_psns"]
+        fields["mpr_psns"] = Mux(limit > config.mpr_psns, config.mpr_psns, limit)
+        for name, _ in qp_settings(config):
+            m.d.comb += self.host_settings.write_settings[name].eq(fields[name])
 
         waiting = queues.waiting_operations(self)
         seen = self._choose(waiting)
         with m.FSM() as states:
             with m.State("PICK"):
-                room = (self.counts.level <= 4) & self.errors.w_rdy & store.cleared
+                # An operation counts at most four events.
+                room = (self.counts.level < 4) & self.errors.w_rdy & store.cleared
                 with m.If(room & seen.any()):
                     m.d.comb += self.take.eq(1)
                     m.next = "LOAD"
@@ -308,7 +309,7 @@ class Sequencer(wiring.Component):
         """The peer proved progress: attempts start from 0 and the timer from now."""
         self.m.d.sync += [self.context.progress.attempt.eq(0), self.restart_timer.eq(1)]
 
-    def retransmit(self, queue: fifo.SyncFIFOBuffered, *, again: bool = False) -> None:
+    def retransmit(self, queue: RecordQueue, *, again: bool = False) -> None:
         """Put the packet aimed at into one of the two retransmission queues, or count that it is full.
 
         ``again``: it is the last packet of the oldest request, which has been SACKed.
@@ -383,7 +384,7 @@ class Sequencer(wiring.Component):
             run.eq(self.rts & (queue.open != self.completed_count) & (settings.timeout != 0)),
             sendable.eq(
                 self.rts
-                & (self.outstanding < settings.mpr_psns)
+                & self.window_open
                 & (progress.message_open | ((queue.open != queue.posted) & ~progress.blocked))
             ),
             self.ready_queue.w_en.eq(sendable & ~progress.in_ready),

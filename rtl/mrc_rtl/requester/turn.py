@@ -56,13 +56,13 @@ def add_states(s: "Sequencer") -> None:
     ]
     with m.State("CHECK"):
         m.d.sync += [
-            window_end.eq(s.outstanding + 1 == settings.mpr_psns),
+            window_end.eq(s.window == 1),
             opening.eq(0),
             immediate.eq(progress.message_immediate),
         ]
         more = progress.message_open | ((queue.open != queue.posted) & ~progress.blocked)
         m.next = "TAIL"
-        with m.If(s.rts & more & (s.outstanding < settings.mpr_psns) & s.jobs.w_rdy):
+        with m.If(s.rts & more & s.window_open & s.jobs.w_rdy):
             m.next = "SIZE"
             with m.If(progress.message_open):
                 m.next = "EMIT"
