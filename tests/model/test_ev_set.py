@@ -57,9 +57,12 @@ def test_no_good_ev_no_pick_and_back_again():
 
 def gateware_picks(good, seed, turns):
     """What ``mrc_rtl.paths.spray.EvPick`` does, from its text: place, then first GOOD one at or behind it."""
-    redraw = lambda value: [value := (value << 1 | (value >> 10 ^ value >> 8) & 1) & 0x7FF for _ in range(5)][
-        -1
-    ]
+
+    def redraw(value):
+        for _ in range(5):
+            value = (value << 1 | (value >> 10 ^ value >> 8) & 1) & 0x7FF
+        return value
+
     hash_, place, picks = (seed << 1 | 1) & 0x7FF, 0, []
     for _ in range(turns):
         key = hash_ & 31

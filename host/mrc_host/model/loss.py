@@ -82,13 +82,15 @@ class ProvenLists:
             return head
         return NOBODY
 
-    def oldest(self, number: int) -> int:
-        """The oldest packet of a list, :data:`NOBODY` when it is empty."""
-        return self._head[number]
-
-    def after(self, slot: int) -> int:
-        """The packet sent after this one of the same list, :data:`NOBODY` behind the last."""
-        return self._newer[slot]
+    def overtaken(self, margin: int) -> bool:
+        """Whether the oldest packet of any list was sent at least ``margin`` before the newest that is proven
+        in any list.
+        """
+        limit = max(self._newest) - margin
+        for head in self._head:
+            if head != NOBODY and self._order[head] <= limit:
+                return True
+        return False
 
     def holds(self, slot: int) -> bool:
         """Whether a packet is in a list."""

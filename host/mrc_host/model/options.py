@@ -104,7 +104,8 @@ class ModelOptions:
     complete_view: bool = True
     undo_rule: str = "proof"
     tail_probe: bool = True
-    stale_retransmission_probe: bool = True
+    stale_probe: bool = True
+    port_status_updates: bool = True
     unknown_nack: str = "retry"
     mpr_shrink: str = "keep_sent"
     ack_request: str = "tail"
@@ -171,7 +172,8 @@ class ModelOptions:
             recovery_probes=False,
             loss_rule="none",
             tail_probe=False,
-            stale_retransmission_probe=False,
+            stale_probe=False,
+            port_status_updates=False,
             another_ev=False,
             congestion="none",
         )
@@ -276,7 +278,8 @@ OPTIONS: dict[str, Option] = {
     "obey_always_skip": Option("Q8", "A SACK with ALWAYS_SKIP makes its EV ASSUMED_BAD."),
     "plane_patience_ns": Option(
         "design.md 4, rule 5",
-        "Longest wait for a plane without room before the round ends without it; -1: half a base RTT.",
+        "Longest wait for a plane without room before a round ends without it; -1: half a base RTT or two "
+        "frames, the longer.",
         low=-1,
         high=_NS,
     ),
@@ -312,8 +315,13 @@ OPTIONS: dict[str, Option] = {
         ("proof", "flag", "none"),
     ),
     "tail_probe": Option("profile.md 4", "A reliability probe when nothing is newly SACKed for a while."),
-    "stale_retransmission_probe": Option(
-        "Q19", "The same when a retransmission stays unanswered although other packets are."
+    "stale_probe": Option(
+        "Q19",
+        "The same when a packet is still out although one that left a base RTT and a target delay later, on "
+        "whatever plane, has arrived; or when a port with packets out went down.",
+    ),
+    "port_status_updates": Option(
+        "profile.md 9", "Peers are told of changes of ports, and what they tell is obeyed."
     ),
     "unknown_nack": Option(
         "Q34", "NACK reasons nobody knows: retry as NO_RESOURCE, or QP error.", ("retry", "error")

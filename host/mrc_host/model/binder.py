@@ -1,0 +1,391 @@
+"""Bind: the last decision before the wire. Which packet, on which plane, with which EV.
+
+Control packets come first, at most three in a row while data waits; data of the QPs that may send follow in
+turns. Whoever finds no room now lets others try.
+
+Source: design.md 4 rules 5, 6 and 10; profile.md 3, 5 (reverse path) and 6; protocol.md 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mrc_host.model.ev_set import NONE, SKIPPED
+from mrc_host.model.packet import UNBOUND, ModelPacket
+from mrc_host.model.send_qp import NO_PSN, SendQp, SendRequest, nominal_size
+from mrc_host.model.send_side import SendSide
+from mrc_host.model.spray import PlaneRounds
+from mrc_rtl.config import TICK_PS
+from mrc_rtl.records import TraceKind
+from mrc_rtl.tables import CompletionStatus, QpErrorReason, QpState, WorkRequestOpcode
+from mrc_rtl.wire import Ecn, Opcode
+
+__all__ = ["Binder"]
+
+_PSN_MASK = 0xFF_FFFF
+_TICK_MASK = 0xFFFF
+_PROBE, _REQUEST = int(Opcode.PROBE), int(Opcode.ENDPOINT_REQUEST)
+_DATA_ECN, _NOT_ECT = int(Ecn.ECT0), int(Ecn.NOT_ECT)
+
+_IDLE, _BLOCKED, _SENT = 0, 1, 2
+
+_WAIT = -2
+
+_OVERHEAD_BYTES = 200
+"""Headers, preamble and gap of the largest frame, rounded up."""
+
+
+class Binder:
+    """Sends while planes have room.
+
+    Parameters
+    ----------
+    side : SendSide
+    watch : callable
+        Called for a QP after each packet, to see that its timers have an alarm.
+    request_sent : callable
+        Called for each endpoint request that leaves.
+
+    Attributes
+    ----------
+    control : list of ModelPacket
+        Control packets that wait, oldest first; ``plane`` is the wanted one.
+    rounds : PlaneRounds
+    """
+
+    def __init__(
+        self,
+        side: SendSide,
+        watch: Callable[[SendQp], None],
+        request_sent: Callable[[ModelPacket], None],
+    ) -> None:
+        self._side = side
+        self._watch = watch
+        self._request_sent = request_sent
+        self._shell = side.shell
+        options = side.options
+        self._burst_limit: int = options.burst
+        self._control_cap: int = options.control_cap
+        self._another_ev: bool = options.another_ev
+        self._always_ask: bool = options.ack_request == "always"
+        self._reverse: bool = options.control_path == "reverse"
+        self._zero_immediate: bool = options.zero_length_immediate
+        self._control_ecn: int = _DATA_ECN if options.control_ect else _NOT_ECT
+        self._patience_ns: int = options.plane_patience_ns
+        self._two_frames_ps: int = (
+            2 * (self._shell.config.mtu + _OVERHEAD_BYTES) * self._shell.byte_time_ps(0)
+        )
+        self.control: list[ModelPacket] = []
+        self.rounds: PlaneRounds = PlaneRounds(side.planes, self._patience())
+        self._room: int = 0
+        self._in_row: int = 0
+        self._burst: int = 0
+        self._plane: int = 0
+        self._ev: int = 0
+        self._alarm_ps: int = -1
+
+    def pump(self) -> None:
+        """Send while planes have room: control packets first, then data."""
+        control, ready = self.control, self._side.ready
+        if (not control and not ready) or not self._shell.settings.enable:
+            return
+        self._look_for_room()
+        while self._room:
+            if control and (self._in_row < self._control_cap or not ready) and self._send_control():
+                self._in_row = self._in_row + 1 if ready else 0
+                continue
+            held_back = self._in_row >= self._control_cap
+            self._in_row = 0
+            if ready and self._send_data(not held_back):
+                continue
+            if not (control and held_back):
+                break
+        if self.rounds.wake_ps >= 0 and self._alarm_ps != self.rounds.wake_ps:
+            self._alarm_ps = self.rounds.wake_ps
+            self._shell.schedule(self._alarm_ps, self._wake, 0)
+
+    def forget(self, qp: int) -> None:
+        """A QP is reset: its control packets that wait are not sent."""
+        self.control[:] = [packet for packet in self.control if packet.qp != qp]
+
+    def _wake(self, _: int) -> None:
+        """Patience with a plane ended; the shell pumps behind every call."""
+
+    def _patience(self) -> int:
+        if self._patience_ns >= 0:
+            return self._patience_ns * 1000
+        # A plane that is as fast as the others is never without room for longer than two frames.
+        return max(self._shell.settings.base_rtt * TICK_PS // 2, self._two_frames_ps)
+
+    def _look_for_room(self) -> None:
+        shell = self._shell
+        up = self._side.up
+        room = 0
+        for plane in range(self._side.planes):
+            if up >> plane & 1 and shell.room(plane):
+                room |= 1 << plane
+        self._room = room
+        self.rounds.patience_ps = self._patience()
+
+    def _leave(self, plane: int, packet: ModelPacket) -> None:
+        shell = self._shell
+        shell.transmit(plane, packet)
+        if not shell.room(plane):
+            self._room &= ~(1 << plane)
+
+    # -- control packets ---------------------------------------------------------------------------------
+
+    def _send_control(self) -> bool:
+        """Send the first control packet that finds room. False when none does."""
+        control = self.control
+        at = 0
+        while at < len(control):
+            packet = control[at]
+            plane = self._control_plane(packet)
+            if plane == NONE:
+                # Its path is gone: what waits for the answer notices that none comes.
+                del control[at]
+                continue
+            if plane >= 0:
+                del control[at]
+                self._issue_control(plane, packet)
+                return True
+            at += 1
+        return False
+
+    def _control_plane(self, packet: ModelPacket) -> int:
+        """Plane for a control packet: :data:`_WAIT`, or :data:`NONE` when it can never leave."""
+        up, wanted = self._side.up, packet.plane
+        reachable = up
+        if packet.qp >= 0:
+            reachable &= self._side.qps[packet.qp].peer_ports
+        # The path is part of the question, or the only one known.
+        fixed = packet.opcode == _PROBE or packet.outer_destination != 0 or packet.qp < 0
+        if wanted != UNBOUND:
+            if up >> wanted & 1 and (fixed or not reachable or reachable >> wanted & 1):
+                return wanted if self._room >> wanted & 1 else _WAIT
+            if fixed:
+                return NONE
+        free = self._room & (reachable or up)
+        return (free & -free).bit_length() - 1 if free else _WAIT
+
+    def _wanted_planes(self) -> int:
+        """Planes that control packets wait for; data leave them to those."""
+        wanted = 0
+        for packet in self.control:
+            if packet.plane != UNBOUND:
+                wanted |= 1 << packet.plane
+        return wanted
+
+    def _issue_control(self, plane: int, packet: ModelPacket) -> None:
+        side, shell = self._side, self._shell
+        settings = shell.settings
+        opcode = packet.opcode
+        if packet.ev == UNBOUND or (packet.plane != plane and packet.qp >= 0):
+            packet.ev = self._control_ev(packet.qp, plane)
+        if opcode == _PROBE:
+            packet.traffic_class = self._data_class(side.qps[packet.qp], False)
+        elif opcode != _REQUEST or packet.qp >= 0:
+            packet.traffic_class = settings.dscp_control << 2 | self._control_ecn
+        tick = shell.now_ps // TICK_PS & _TICK_MASK
+        if opcode == _PROBE or opcode == _REQUEST:
+            packet.timestamped = True
+            packet.timestamp = tick
+            if opcode == _REQUEST:
+                self._request_sent(packet)
+        detail = packet.ev | tick << 32 | opcode << 48 | packet.retransmission << 56 | 1 << 57
+        shell.trace(TraceKind.BIND, max(packet.qp, 0), plane, packet.psn, detail)
+        self._leave(plane, packet)
+
+    def _control_ev(self, index: int, plane: int) -> int:
+        """EV of a control packet: the reverse set's, else the QP's own in turns."""
+        if index < 0:
+            return 0
+        if self._reverse:
+            value = self._shell.reverse_ev(index, plane)
+            if value >= 0:
+                return value
+        qp = self._side.qps[index]
+        place = qp.evs.planes[plane].pick_control()
+        profiles = self._side.profiles
+        return profiles.value[profiles.row(qp.profile, plane, max(place, 0))]
+
+    # -- data --------------------------------------------------------------------------------------------
+
+    def _send_data(self, leave_planes: bool) -> bool:
+        """Send one data packet of the QP whose turn it is. False when nobody can."""
+        ready = self._side.ready
+        kept = self._wanted_planes() if leave_planes and self.control else 0
+        for _ in range(len(ready)):
+            if not ready:
+                return False
+            qp = ready[0]
+            outcome = self._try(qp, self._room & ~kept)
+            if outcome == _SENT:
+                self._burst += 1
+                if self._burst >= self._burst_limit and len(ready) > 1:
+                    ready.rotate(-1)
+                    self._burst = 0
+                return True
+            self._burst = 0
+            if outcome == _IDLE:
+                ready.popleft()
+                qp.queued = False
+            else:
+                ready.rotate(-1)
+        return False
+
+    def _try(self, qp: SendQp, room: int) -> int:
+        if qp.state != QpState.RTS:
+            return _IDLE
+        psn = qp.next_retransmission()
+        if psn == NO_PSN and not qp.may_send_new():
+            return _IDLE
+        usable = qp.usable & self._side.up & qp.peer_ports
+        if not usable:
+            return _IDLE
+        avoided = NONE
+        if psn != NO_PSN and self._another_ev:
+            avoided = qp.tracker.ev[qp.tracker.slot(psn)]
+        if not self._choose(qp, usable, room, avoided):
+            return _BLOCKED
+        if psn == NO_PSN:
+            self._send_new(qp)
+        else:
+            self._send_again(qp, psn)
+        return _SENT
+
+    def _choose(self, qp: SendQp, usable: int, room: int, avoided: int) -> bool:
+        """Find plane and EV of the next packet; ``avoided`` is taken only when there is no other."""
+        rounds, now_ps = self.rounds, self._shell.now_ps
+        while usable:
+            plane = rounds.choose(usable, room, now_ps)
+            if plane < 0:
+                return False
+            index = qp.policy.pick(plane, now_ps)
+            if index == avoided and index >= 0:
+                index = qp.policy.pick(plane, now_ps)
+                if index == avoided and usable & ~(1 << plane):
+                    usable &= ~(1 << plane)
+                    continue
+            if index == SKIPPED:
+                rounds.take(plane)
+                continue
+            if index == NONE:
+                usable &= ~(1 << plane)
+                continue
+            rounds.take(plane)
+            self._plane, self._ev = plane, index
+            return True
+        return False
+
+    def _send_new(self, qp: SendQp) -> None:
+        request = qp.opening
+        if request is None:
+            request = qp.open_next()
+            if not self._valid(request):
+                self._side.fail(qp, request, CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION)
+                return
+        psn = qp.tracker.next
+        last = psn == request.last
+        size = nominal_size(self._length(qp, request, psn), last and request.with_immediate)
+        asks = self._always_ask or qp.stops_after(size)
+        if not self._emit(qp, request, psn, asks, False):
+            return
+        tracker, now_ps = qp.tracker, self._shell.now_ps
+        if tracker.missing == 0:
+            qp.tail_clock_ps = now_ps
+        tracker.sent(psn, self._ev, now_ps, size)
+        if qp.timer.deadline_ps < 0:
+            qp.timer.start(now_ps)
+        self._watch(qp)
+        qp.last_sent_ps = now_ps
+        if qp.congestion is not None:
+            qp.congestion.on_send(size)
+        if last:
+            qp.opening = None
+
+    def _send_again(self, qp: SendQp, psn: int) -> None:
+        request = qp.request_of(psn)
+        tracker, now_ps = qp.tracker, self._shell.now_ps
+        if request is None:  # completed in between: nothing to send
+            tracker.waiting[tracker.slot(psn)] = 0
+            return
+        if not self._emit(qp, request, psn, True, True):
+            return
+        qp.last_sent_ps = now_ps
+        if psn == qp.again:
+            qp.again = NO_PSN
+            if tracker.is_acked(psn):
+                return
+        size = nominal_size(self._length(qp, request, psn), psn == request.last and request.with_immediate)
+        tracker.sent(psn, self._ev, now_ps, size)
+        if qp.congestion is not None:
+            qp.congestion.on_send(size)
+
+    def _valid(self, request: SendRequest) -> bool:
+        if request.opcode == WorkRequestOpcode.WRITE:
+            return request.length > 0
+        if request.opcode == WorkRequestOpcode.WRITE_WITH_IMM:
+            return request.length > 0 or self._zero_immediate
+        return False
+
+    @staticmethod
+    def _length(qp: SendQp, request: SendRequest, psn: int) -> int:
+        return min(qp.mtu, request.length - (psn - request.first) * qp.mtu)
+
+    def _emit(self, qp: SendQp, request: SendRequest, psn: int, asks: bool, again: bool) -> bool:
+        """Build a write and send it on the chosen path. False when its data cannot be read."""
+        shell = self._shell
+        offset = (psn - request.first) * qp.mtu
+        length = min(qp.mtu, request.length - offset)
+        payload: bytes | None = b""
+        if length:
+            domain = qp.row["protection_domain"]
+            payload = shell.read_memory(domain, request.local_key, request.local_address + offset, length)
+        if payload is None:
+            reason = shell.read_failure
+            local = reason == QpErrorReason.LOCAL_PROTECTION
+            status = CompletionStatus.LOCAL_PROTECTION_ERROR if local else CompletionStatus.GENERAL_ERROR
+            self._side.fail(qp, request, status, reason)
+            return False
+        plane = self._plane
+        profiles = self._side.profiles
+        row = profiles.row(qp.profile, plane, self._ev - plane * qp.evs.stride)
+        opcode = request.opcode_of(psn)
+        packet = ModelPacket(opcode, qp.index, psn & _PSN_MASK)
+        tick = shell.now_ps // TICK_PS & _TICK_MASK
+        packet.ack_request = asks
+        packet.retransmission = again
+        packet.timestamped = True
+        packet.timestamp = tick
+        packet.ev = profiles.value[row]
+        packet.traffic_class = self._data_class(qp, again)
+        packet.message_number = request.message_number & 0xFFFF
+        packet.address = request.remote_address + offset & 0xFFFF_FFFF_FFFF_FFFF
+        packet.remote_key = request.remote_key
+        packet.message_length = request.length
+        if request.with_immediate and psn == request.last:
+            packet.receive_number = request.receive_number
+            packet.immediate = request.immediate
+        packet.payload = payload
+        packet.length = length
+        if profiles.expanded[qp.profile]:
+            packet.outer_destination = profiles.destination[row]
+            if profiles.segment[qp.profile]:
+                packet.segment = profiles.segments[row]
+        detail = packet.ev | tick << 32 | opcode << 48 | again << 56
+        shell.trace(TraceKind.BIND, qp.index, plane, packet.psn, detail)
+        self._leave(plane, packet)
+        return True
+
+    def _data_class(self, qp: SendQp, again: bool) -> int:
+        """Traffic class of data: may it be trimmed, and is it sent again?"""
+        settings = self._shell.settings
+        if not settings.trimming or qp.option.get("trim_nack_dest_unsupported", 0):
+            dscp = settings.dscp_no_trim
+        elif again:
+            dscp = settings.dscp_retransmission
+        else:
+            dscp = settings.dscp_trimmable
+        return dscp << 2 | _DATA_ECN
