@@ -275,12 +275,12 @@ class Fabric:
                 self._arrive_without_way(time, packet, came_by)
                 continue
             packet.hop += 1
-            if output.busy_until > time:  # a slot that ends now has ended already
+            if output.special:
+                heappop(heap)
+                output.take(time, packet)
+            elif output.busy_until > time:  # a slot that ends now has ended already
                 heappop(heap)
                 output.wait(packet)
-            elif output.hooks or output.rates:
-                heappop(heap)
-                output.begin(time, packet)
             else:  # Port.begin, in one sift of the heap
                 end = time - -packet.wire_bytes * output.byte_numerator // output.byte_denominator
                 output.busy_until = end
@@ -395,10 +395,7 @@ class Fabric:
             came_by.drops[packet.route.drop] += 1
             return
         packet.hop += 1
-        if output.busy_until > time:
-            output.wait(packet)
-        else:
-            output.begin(time, packet)
+        output.take(time, packet)
 
     def _take_arrivals(self, until_ps: int) -> list[PacketArrival]:
         """Empty the outbox up to a time."""

@@ -19,6 +19,7 @@ Source: profile.md 6; protocol.md 4.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from heapq import heappush
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from mrc_host.fabric.taps import Hook
     from mrc_host.fabric.topology import Topology
 
-__all__ = ["CONTROL_BURST_BYTES", "SEQUENCE_BITS", "Event", "Outgoing", "Port"]
+__all__ = ["CONTROL_BURST_BYTES", "SEQUENCE_BITS", "Event", "Outgoing", "Port", "Storm"]
 
 SEQUENCE_BITS = 44
 """Bits of the sequence number below the port number in the order of an event."""
@@ -55,6 +56,16 @@ Event = tuple[int, int, "Packet | None", "Port"]
 the end of a slot. The order is unique, so that packets and ports are never compared."""
 Outgoing = tuple[int, int, "Packet", "Port"]
 """(time of the first bit at the NIC in ps, order at that time, packet, direction)."""
+
+
+class Storm(ABC):
+    """Something that acts on packets as they arrive at an output port, before they are queued."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def arrive(self, port: Port, time_ps: int, packet: Packet) -> None:
+        """Change a packet that arrives at a time."""
 
 
 class Port:
@@ -114,9 +125,11 @@ class Port:
         "queues",
         "rates",
         "routes",
+        "special",
         "sent",
         "sent_bytes",
         "sequence",
+        "storms",
         "to_nic",
         "trim_at",
         "trim_dscp",
@@ -176,7 +189,9 @@ class Port:
         # State.
         self.routes: dict[bytes, Route] = {}
         self.hooks: list[Hook] = []
+        self.storms: list[Storm] = []
         self.rates: list[tuple[int, int, int, int]] = []
+        self.special = False  # there is a hook, a storm or a rate of its own
         self.queues: list[deque[Packet]] = [deque() for _ in range(QUEUES)]
         self.depth = [0] * QUEUES
         self.busy_until = 0
@@ -207,6 +222,10 @@ class Port:
             return None
         return Tier.T0 if ".t0." in self.half.source_port else Tier.T1
 
+    def refresh(self) -> None:
+        """Note whether the port needs more than the shortest way through the event loop."""
+        self.special = bool(self.hooks or self.storms or self.rates)
+
     def slot_ps(self, wire_bytes: int, time: int) -> int:
         """Return the time that bytes on the wire take from a slot that begins at a time."""
         for begin, end, numerator, denominator in self.rates:
@@ -215,6 +234,15 @@ class Port:
         return -(-wire_bytes * self.byte_numerator // self.byte_denominator)
 
     # -- into the queues ---------------------------------------------------------------------------------
+
+    def take(self, time: int, packet: Packet) -> None:
+        """Take a packet that arrives, whatever the port's state."""
+        for storm in self.storms:
+            storm.arrive(self, time, packet)
+        if self.busy_until > time:  # a slot that ends now has ended already
+            self.wait(packet)
+        else:
+            self.begin(time, packet)
 
     def wait(self, packet: Packet) -> None:
         """Put a packet into its queue while the link is busy: trimmed or not at all where that is full."""

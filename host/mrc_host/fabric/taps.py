@@ -87,9 +87,11 @@ def attach(ports: Sequence[Port], hook: Hook) -> Callable[[], None]:
     """Add a hook to some directions and return the function that removes it again."""
     for port in ports:
         port.hooks.append(hook)
+        port.refresh()
 
     def remove() -> None:
         for port in ports:
             port.hooks.remove(hook)
+            port.refresh()
 
     return remove
