@@ -24,7 +24,7 @@ from functools import partial
 from typing import Protocol
 
 from mrc_host.experiment.application import COMPLETION, EVENT, Host
-from mrc_host.fabric.model import Arrival
+from mrc_host.fabric.model import Arrival, Fabric
 from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord, Watch
 
 __all__ = ["FabricLike", "Lockstep", "LockstepResult", "Observer"]
@@ -113,6 +113,9 @@ class Lockstep:
         How long the run goes on after the last application was done, at least the longest window.
     observer : Observer, optional
         Sees frames and trace records.
+    packets : bool
+        NICs that can hand packets to the fabric as objects (``Nic.carry_packets``). Results are the same,
+        but the observer is not told of frames that are objects, nor of arrivals.
 
     Raises
     ------
@@ -129,6 +132,7 @@ class Lockstep:
         workers: int = 1,
         drain_ps: int = 0,
         observer: Observer | None = None,
+        packets: bool = False,
     ) -> None:
         longest = min([fabric.lookahead_ps, *(host.latency_ps for host in hosts)])
         self._window_ps = longest if window_ps is None else window_ps
@@ -144,6 +148,13 @@ class Lockstep:
         self._workers = min(workers, len(self._hosts))
         self._drain_ps = max(drain_ps, longest)
         self._observer = observer or Observer()
+        self._packets: Fabric | None = None
+        if packets:
+            if not isinstance(fabric, Fabric):
+                raise ValueError("packets need the model of the fabric, got another one")
+            self._packets = fabric
+            for host in self._hosts:
+                host.nic.carry_packets()
         self._windows = 0
         self._jumped_ps = 0
         self._done_ps: int | None = None
@@ -173,12 +184,7 @@ class Lockstep:
                 if quiet_until > end:
                     self._jumped_ps += quiet_until - now
                     end = quiet_until
-                arrivals = self._fabric.advance(end)
-                for arrival in arrivals:
-                    self._hosts[arrival.nic].nic.deliver(
-                        arrival.port, arrival.time_first_bit_ps, arrival.frame
-                    )
-                self._observer.arrived(arrivals)
+                self._deliver(end)
                 self._take(self._run_nics(pool, end))
                 self._act(end)
                 self._windows += 1
@@ -198,6 +204,17 @@ class Lockstep:
             jumped_ps=self._jumped_ps,
             wall_seconds=time.perf_counter() - started,
         )
+
+    def _deliver(self, until_ps: int) -> None:
+        """Let the fabric advance, and hand over what reaches NICs before a time."""
+        if self._packets is not None:
+            for time_ps, nic, port, packet, _, macs in self._packets.advance_packets(until_ps):
+                self._hosts[nic].nic.deliver_packet(port, time_ps, packet, macs)
+            return
+        arrivals = self._fabric.advance(until_ps)
+        for arrival in arrivals:
+            self._hosts[arrival.nic].nic.deliver(arrival.port, arrival.time_first_bit_ps, arrival.frame)
+        self._observer.arrived(arrivals)
 
     def _stop(self, limit_ps: int) -> int:
         if self._done_ps is None:
@@ -247,6 +264,15 @@ class Lockstep:
         frames.sort(key=lambda frame: frame[:3])
         for time_ps, port, _, data in frames:
             self._fabric.transmit(port, time_ps, data)
+        if self._packets is not None:
+            self._take_packets(self._packets, outputs)
+
+    def _take_packets(self, fabric: Fabric, outputs: Sequence[Outputs]) -> None:
+        """Hand packets that are objects to the fabric; ports never mix them with frames."""
+        for number, (host, output) in enumerate(zip(self._hosts, outputs)):
+            first = number * host.nic.config.planes
+            for time_ps, port, _, packet in output.packets:
+                fabric.transmit_packet(first + port, time_ps, packet)
 
     def _read_event(self, host: Host, time_ps: int) -> None:
         host.context.driver.request_event()

@@ -1,7 +1,7 @@
-"""A log of every MRC packet at every NIC port, taken by taps on the host links.
+"""A log of every MRC packet at every NIC port.
 
-Taps are called in the order of the simulation, whatever the windows and threads, so that the log of a run is
-the same for all of them. Rows are kept in flat columns.
+Rows are kept in flat columns and ordered at the end by time and port, so that the log of a run is the same
+whatever the windows and threads.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mrc_host.fabric.links import Direction
-from mrc_host.fabric.model import Fabric
-from mrc_host.packets.peek import peek
+from mrc_host.fabric.model import Fabric, NicObserver
+from mrc_host.fabric.packet import Packet
+from mrc_host.fabric.port import Port
+from mrc_host.model.frames import ModelFrame
 from mrc_rtl.wire import IPV6, UDP, has_payload
 
 __all__ = ["COLUMNS", "PacketColumns", "PacketLog", "PacketRow"]
@@ -72,22 +73,20 @@ PacketColumns = dict[str, npt.NDArray[np.int64]]
 """Columns of a log by name, all of one length."""
 
 
-class PacketLog:
+class PacketLog(NicObserver):
     """The log; attach it to a fabric before the run.
 
     Parameters
     ----------
     fabric : Fabric, optional
-        Tapped at every host link. Without one, rows are added by :meth:`append` only.
+        Observed. Without one, rows are added by :meth:`append` only.
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
         self._columns = tuple(array("q") for _ in COLUMNS)
         self._writes = {opcode for opcode in range(256) if has_payload(opcode)}
         if fabric is not None:
-            topology = fabric.topology
-            for link in topology.links[: topology.hosts * topology.planes]:
-                fabric.tap(link.name, self._tap)
+            fabric.observe(self)
 
     def append(self, row: PacketRow) -> None:
         """Add a row."""
@@ -103,13 +102,25 @@ class PacketLog:
         order = np.lexsort((columns["plane"], columns["nic"], columns["arrived"], columns["time_ps"]))
         return {name: column[order] for name, column in columns.items()}
 
-    def _tap(self, direction: Direction, start_ps: int, frame: bytes) -> None:
-        info = peek(frame)
+    def sent(self, port: Port, start_ps: int, packet: Packet) -> None:
+        """A packet whose first bit enters a NIC's link."""
+        self._note(port, start_ps, packet, 0)
+
+    def delivered(self, port: Port, first_bit_ps: int, packet: Packet) -> None:
+        """A packet whose first bit reaches a NIC."""
+        self._note(port, first_bit_ps, packet, 1)
+
+    def _note(self, port: Port, first_bit_ps: int, packet: Packet, arrived: int) -> None:
+        info = packet.info()
         if info is None:
             return
-        arrived = direction.target_switch < 0
-        source, target = _HOSTS(frame, info.bth_offset - HOSTS_BEFORE_BTH)
-        end_ps = start_ps + direction.slot_ps(len(frame)) + (direction.delay_ps if arrived else 0)
+        content = packet.content
+        if isinstance(content, ModelFrame):
+            source, target = content.hosts
+        else:
+            source, target = _HOSTS(packet.original, info.bth_offset - HOSTS_BEFORE_BTH)
+        direction = port.half
+        end_ps = first_bit_ps + direction.slot_ps(packet.size)
         self.append(
             PacketRow(
                 end_ps,
@@ -122,7 +133,7 @@ class PacketLog:
                 info.dest_qp,
                 info.psn,
                 info.ev,
-                len(frame),
+                packet.size,
                 info.payload_len,
                 info.rtx,
                 info.trimmed,

@@ -260,6 +260,7 @@ def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter]) -> Lock
             workers=experiment.runner.jobs,
             drain_ps=_drain_ps(testbed),
             observer=_Watcher(testbed, run.view),
+            packets=True,
         )
         try:
             return lockstep.run(round(experiment.limits.simulated_time_us * 1_000_000))

@@ -19,7 +19,7 @@ from mrc_rtl import wire
 from mrc_rtl.records import PortCounter, Trimmed
 from mrc_rtl.wire import Opcode
 
-__all__ = ["FrameDecoder", "FrameEncoder", "body_bytes"]
+__all__ = ["BODY_BYTES", "FrameDecoder", "FrameEncoder", "body_bytes"]
 
 PSN_MASK = wire.PSN_MASK
 _HALF = 1 << (wire.PSN_BITS - 1)
@@ -63,10 +63,10 @@ _ICRC_BYTES = wire.ICRC.bytes
 _IPV6_TYPE = int(wire.EtherType.IPV6).to_bytes(2, "big")
 _IPV4_TYPE = int(wire.EtherType.IPV4).to_bytes(2, "big")
 
-# Bytes behind the BTH by opcode, without TSETH.
-_BODY_BYTES = {
+BODY_BYTES = {
     int(opcode): sum(header.bytes for header in wire.headers_after_bth(opcode, False)) for opcode in Opcode
 }
+"""Bytes of headers behind the BTH by opcode, without TSETH."""
 _STAMP_BYTES = wire.TSETH.bytes
 
 
@@ -370,7 +370,7 @@ class FrameDecoder:
         body = udp + _UDP_BYTES + _BTH_BYTES
         write = opcode in _WRITES
         stamped = write and bool(flags >> 28 & 1)
-        known = opcode in _BODY_BYTES
+        known = opcode in BODY_BYTES
         length = 0
         start = body
         if trimmed:
@@ -383,7 +383,7 @@ class FrameDecoder:
                 return self._refuse(PortCounter.DROP_TRUNCATED)
             pad = pads >> 4 & 3
             if known:
-                start += _BODY_BYTES[opcode] + (_STAMP_BYTES if stamped else 0)
+                start += BODY_BYTES[opcode] + (_STAMP_BYTES if stamped else 0)
                 length = size - start - pad - _ICRC_BYTES
             if (
                 difference > 0

@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from mrc_host.fabric.packet import Packet
 from mrc_host.model.agenda import ACCESS, INSIDE, LINK, RECEIVED, TIMER, Agenda
-from mrc_host.model.codec import FrameDecoder, FrameEncoder
+from mrc_host.model.codec import FrameEncoder
+from mrc_host.model.frames import ModelFrame, PortReceiver
 from mrc_host.model.memory_port import MemoryPort
 from mrc_host.model.notices import Notices
 from mrc_host.model.options import ModelOptions
@@ -23,7 +25,7 @@ from mrc_host.model.rings import CompletionRings, completion_entry
 from mrc_host.model.shell import Requester, Settings, Shell
 from mrc_host.model.table_commands import TableCommands
 from mrc_host.model.templates import Template, TemplateTable
-from mrc_host.nic.base import Frame, TraceRecord, Watch
+from mrc_host.nic.base import Frame, PacketFrame, TraceRecord, Watch
 from mrc_host.nic.options import MacOptions, MemoryOptions, byte_time
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
@@ -84,6 +86,8 @@ class ModelEngine(Shell, CommandPort):
     watches, traces, interrupts : lists
         What happened, in order of time, taken out by the NIC.
     counters : list of int
+    objects : bool
+        Packets leave as objects.
     """
 
     def __init__(
@@ -109,7 +113,7 @@ class ModelEngine(Shell, CommandPort):
         latency = TRANSMIT_CYCLES * config.clock_ps
         self.ports: list[Port] = [Port(p, byte_ps, mac.fifo_bytes, latency) for p in range(planes)]
         self._encoders = [FrameEncoder(p, self.settings, options) for p in range(planes)]
-        self._decoders = [FrameDecoder(p, self.settings, options, config.mtu) for p in range(planes)]
+        self._decoders = [PortReceiver(p, self.settings, options, config.mtu) for p in range(planes)]
         self.memory = HostMemory(memory.size)
         self._memory_port = MemoryPort(memory, config.clock_ps, self.agenda)
         self.regions = MemoryRegions(config.memory_regions)
@@ -124,6 +128,7 @@ class ModelEngine(Shell, CommandPort):
         self.interrupts: list[int] = []
         self._accesses: deque[Access] = deque()
         self._answered = answered
+        self.objects: bool = False
         self.responder = ModelResponder(
             self, options, self.regions, self.memory, self._memory_port, self.watches, seed
         )
@@ -219,6 +224,10 @@ class ModelEngine(Shell, CommandPort):
         """Whether the transmit FIFO of a plane takes one more frame of any size."""
         return self.ports[plane].room(self.now_ps)
 
+    def start_ps(self, plane: int) -> int:
+        """When the first bit of a frame put into the transmit FIFO of a plane now would leave."""
+        return self.ports[plane].start_ps(self.now_ps)
+
     def port_up(self, plane: int) -> bool:
         """Whether a port has link and is administratively up."""
         return self.ports[plane].up
@@ -235,7 +244,12 @@ class ModelEngine(Shell, CommandPort):
             self.responder.fill(packet)
         template = self._templates[packet.qp] if packet.qp >= 0 else None
         port = self.ports[plane]
-        port.send(self.now_ps, self._encoders[plane].encode(packet, template))
+        encoder = self._encoders[plane]
+        if self.objects:
+            frame = ModelFrame(packet, template, encoder, self.settings.own_address)
+            port.send_packet(self.now_ps, frame.carried())
+        else:
+            port.send(self.now_ps, encoder.encode(packet, template))
         first = plane * PORT_COUNTERS
         self.counters[first + PortCounter.TX_FRAMES] += 1
         if opcode not in _WRITES:
@@ -270,6 +284,29 @@ class ModelEngine(Shell, CommandPort):
         self.counters[first + PortCounter.RX_FRAMES] += 1
         decoder = self._decoders[plane]
         packet = decoder.decode(frame, bad_fcs)
+        if packet is None:
+            self.counters[first + decoder.reason] += 1
+            return
+        packet.received_ps = last_bit
+        self.responder.on_packet(packet)
+
+    def arrive_packet(self, plane: int, time_first_bit_ps: int, packet: Packet) -> None:
+        """A packet of another model begins to arrive."""
+        last_bit = self.ports[plane].arrive(time_first_bit_ps, packet.size)
+        item = (plane, last_bit, packet)
+        self.agenda.enter(last_bit + self._receive_ps, RECEIVED + plane, self._received_packet, item)
+
+    def _received_packet(self, item: tuple[int, int, Packet]) -> None:
+        plane, last_bit, carried = item
+        if not self.ports[plane].link_up:
+            self.ports[plane].lost_link_down += 1
+            return
+        if not self.settings.enable:
+            return
+        first = plane * PORT_COUNTERS
+        self.counters[first + PortCounter.RX_FRAMES] += 1
+        decoder = self._decoders[plane]
+        packet = decoder.take(carried)
         if packet is None:
             self.counters[first + decoder.reason] += 1
             return
@@ -412,3 +449,15 @@ class ModelEngine(Shell, CommandPort):
             port.take_sent(until_ps, frames)
         frames.sort()
         return frames
+
+    def sent_packets(self, until_ps: int) -> list[PacketFrame]:
+        """The same of packets that are objects."""
+        packets: list[PacketFrame] = []
+        for port in self.ports:
+            port.take_packets(until_ps, packets)
+        packets.sort(key=_when)
+        return packets
+
+
+def _when(packet: PacketFrame) -> tuple[int, int, int]:
+    return packet[:3]

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mrc_host.errors import InfrastructureError
+from mrc_host.fabric.packet import Packet
 from mrc_host.model.engine import Access, ModelEngine, RequesterFactory
+from mrc_host.model.frames import ModelFrame
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.registers import OKAY, WAIT
 from mrc_host.nic.base import Nic, Outputs, RegisterError, RegisterRead, Statistics
@@ -132,7 +134,7 @@ class ModelNic(Nic):
         engine = self._engine
         outputs = Outputs(
             engine.sent(until_ps), list(engine.watches), self._reads, list(engine.traces),
-            list(engine.interrupts),
+            list(engine.interrupts), engine.sent_packets(until_ps),
         )  # fmt: skip
         engine.watches.clear()
         engine.traces.clear()
@@ -175,17 +177,39 @@ class ModelNic(Nic):
             The port does not exist, the frame is empty, or the time lies before ``time_ps`` or before that of
             the port's previous frame.
         """
-        self._check_port(port)
-        self._check_time("time_first_bit_ps", time_first_bit_ps)
         if not frame:
             raise ValueError("frame must have at least 1 byte, got 0")
+        self._check_arrival(port, time_first_bit_ps)
+        self._engine.arrive(port, time_first_bit_ps, frame, bad_fcs)
+
+    def _check_arrival(self, port: int, time_first_bit_ps: int) -> None:
+        self._check_port(port)
+        self._check_time("time_first_bit_ps", time_first_bit_ps)
         if time_first_bit_ps < self._delivered_ps[port]:
             raise ValueError(
                 f"time_first_bit_ps of port {port} must be at least that of its previous frame, "
                 f"got {time_first_bit_ps}"
             )
         self._delivered_ps[port] = time_first_bit_ps
-        self._engine.arrive(port, time_first_bit_ps, frame, bad_fcs)
+
+    def carry_packets(self) -> bool:
+        """From now on, put frames into ``Outputs.packets`` as objects."""
+        self._engine.objects = True
+        return True
+
+    def deliver_packet(self, port: int, time_first_bit_ps: int, packet: Packet, macs: bytes) -> None:
+        """Hand a packet of the fabric to a port; one that a model sent stays an object.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`deliver`.
+        """
+        if not isinstance(packet.content, ModelFrame):
+            self.deliver(port, time_first_bit_ps, packet.to_bytes(macs))
+            return
+        self._check_arrival(port, time_first_bit_ps)
+        self._engine.arrive_packet(port, time_first_bit_ps, packet)
 
     def schedule_link(self, time_ps: int, port: int, up: bool) -> None:
         """Change the link of a port at a time; without link frames are lost in both directions."""

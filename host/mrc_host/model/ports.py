@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from fractions import Fraction
 
-from mrc_host.nic.base import NEVER, Frame
+from mrc_host.fabric.packet import Packet
+from mrc_host.nic.base import NEVER, Frame, PacketFrame
 from mrc_rtl import wire
 
 __all__ = ["Port"]
@@ -46,6 +47,7 @@ class Port:
         "_latency_ps",
         "_line_free_ps",
         "_numerator",
+        "_packets",
         "_sent",
         "_sequence",
         "_slack_ps",
@@ -66,6 +68,7 @@ class Port:
         self._line_free_ps: int = 0
         self._sequence: int = 0
         self._sent: deque[Frame] = deque()
+        self._packets: deque[PacketFrame] = deque()
         self.link_up: bool = True
         self.administratively_up: bool = True
         self.lost_link_down: int = 0
@@ -91,17 +94,32 @@ class Port:
         """From when on there is room."""
         return self._free_ps - self._slack_ps
 
-    def send(self, now_ps: int, frame: bytes) -> None:
-        """Put a frame onto the line behind those before it."""
+    def _slot(self, now_ps: int, size: int) -> int:
+        """Take the next slot of the line; returns the time of its last bit, −1 when there is no link."""
         start = max(now_ps + self._latency_ps, self._free_ps)
         # The gap is subtracted rounded down, so that slots as others compute them never overlap.
-        self._free_ps = start + self._up(_OVERHEAD + len(frame))
+        self._free_ps = start + self._up(_OVERHEAD + size)
         if not self.link_up:
             self.lost_link_down += 1
-            return
-        last_bit = self._free_ps - _GAP * self._numerator // self._denominator
-        self._sent.append(Frame(last_bit, self.number, self._sequence, frame))
+            return -1
         self._sequence += 1
+        return self._free_ps - _GAP * self._numerator // self._denominator
+
+    def start_ps(self, now_ps: int) -> int:
+        """When the first bit of a frame sent now would leave."""
+        return max(now_ps + self._latency_ps, self._free_ps)
+
+    def send(self, now_ps: int, frame: bytes) -> None:
+        """Put a frame onto the line behind those before it."""
+        last_bit = self._slot(now_ps, len(frame))
+        if last_bit >= 0:
+            self._sent.append(Frame(last_bit, self.number, self._sequence - 1, frame))
+
+    def send_packet(self, now_ps: int, packet: Packet) -> None:
+        """The same with a packet that is an object."""
+        last_bit = self._slot(now_ps, packet.size)
+        if last_bit >= 0:
+            self._packets.append(PacketFrame(last_bit, self.number, self._sequence - 1, packet))
 
     @property
     def free_ps(self) -> int:
@@ -111,7 +129,8 @@ class Port:
     @property
     def next_departure_ps(self) -> int:
         """Time of the last bit of the next frame, NEVER when there is none."""
-        return self._sent[0].time_last_bit_ps if self._sent else NEVER
+        first = self._sent[0].time_last_bit_ps if self._sent else NEVER
+        return min(first, self._packets[0].time_last_bit_ps) if self._packets else first
 
     def take_sent(self, until_ps: int, frames: list[Frame]) -> None:
         """Append the frames whose last bit left before a time."""
@@ -119,15 +138,26 @@ class Port:
         while sent and sent[0].time_last_bit_ps < until_ps:
             frames.append(sent.popleft())
 
+    def take_packets(self, until_ps: int, packets: list[PacketFrame]) -> None:
+        """Append the packets whose last bit left before a time."""
+        sent = self._packets
+        while sent and sent[0].time_last_bit_ps < until_ps:
+            packets.append(sent.popleft())
+
     def set_link(self, now_ps: int, up: bool) -> None:
         """Change the link; frames whose last bit has not left are lost with it."""
         self.link_up = up
         if up:
             return
+        lost = 0
         while self._sent and self._sent[-1].time_last_bit_ps > now_ps:
             self._sent.pop()
-            self._sequence -= 1
-            self.lost_link_down += 1
+            lost += 1
+        while self._packets and self._packets[-1].time_last_bit_ps > now_ps:
+            self._packets.pop()
+            lost += 1
+        self._sequence -= lost
+        self.lost_link_down += lost
 
     # -- receive -----------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ __all__ = ["ModelResponder"]
 _PSN = wire.PSN_MASK
 _BEHIND = 1 << (wire.PSN_BITS - 1)
 _TICK = 0xFFFF
+_LEAST_OFFSET = -0x8000
+"""A duplicate may be further behind the cumulative PSN than ack_psn_offset reaches."""
 _WRITES = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
 _IMMEDIATES = frozenset(int(opcode) for opcode in Opcode if wire.has_immediate(opcode))
 _LASTS = frozenset(int(opcode) for opcode in Opcode if wire.is_last(opcode))
@@ -392,8 +394,12 @@ class ModelResponder(Responder):
                 packet.psn = tracker.cumulative
         elif opcode == _SACK:
             packet.psn = packet.cumulative_psn = tracker.cumulative
+            offset = (packet.acknowledged_psn - packet.psn + _BEHIND & _PSN) - _BEHIND
             if packet.probe:
-                packet.acknowledged_psn = packet.psn
+                offset = 0
+            elif offset < _LEAST_OFFSET:
+                offset = _LEAST_OFFSET
+            packet.acknowledged_psn = packet.psn + offset & _PSN
             packet.sack_base, packet.sack_bitmap = tracker.bitmap(self._options.sack_base_align)
             packet.out_of_order = min(tracker.out_of_order, 0x7FFF)
             packet.received_units = tracker.received_units

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,15 @@ import numpy.typing as npt
 from mrc_host.errors import InfrastructureError
 from mrc_rtl.config import NicConfig
 
+if TYPE_CHECKING:
+    from mrc_host.fabric.packet import Packet
+
 __all__ = [
     "NEVER",
     "Frame",
     "Nic",
     "Outputs",
+    "PacketFrame",
     "RegisterError",
     "RegisterRead",
     "Statistics",
@@ -56,6 +60,15 @@ class Frame(NamedTuple):
     port: int
     sequence: int
     data: bytes
+
+
+class PacketFrame(NamedTuple):
+    """A frame that left a port as an object of the fabric; fields as those of :class:`Frame`."""
+
+    time_last_bit_ps: int
+    port: int
+    sequence: int
+    packet: Packet
 
 
 class Watch(NamedTuple):
@@ -101,7 +114,8 @@ class TraceRecord(NamedTuple):
 class Outputs:
     """What a NIC did in a window, each list in order of time (frames: time, port, sequence).
 
-    ``interrupts`` holds the times at which the event queue got something to read after it had been empty.
+    ``interrupts`` holds the times at which the event queue got something to read after it had been empty;
+    ``packets`` the frames of a NIC that hands them over as objects (:meth:`Nic.carry_packets`).
     """
 
     frames: list[Frame] = field(default_factory=list)
@@ -109,6 +123,7 @@ class Outputs:
     reads: list[RegisterRead] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     interrupts: list[int] = field(default_factory=list)
+    packets: list[PacketFrame] = field(default_factory=list)
 
 
 @dataclass
@@ -194,6 +209,17 @@ class Nic(ABC):
 
         Frames of one port come in order of time; one that overlaps the frame before it is received after it.
         """
+
+    def carry_packets(self) -> bool:
+        """From now on, put frames into ``Outputs.packets`` as objects; returns whether the NIC has them so.
+
+        Times, marks and bytes are the same; bytes are made only for who asks for them.
+        """
+        return False
+
+    def deliver_packet(self, port: int, time_first_bit_ps: int, packet: Packet, macs: bytes) -> None:
+        """Hand a packet of the fabric to a port; MAC addresses as on the link. See :meth:`deliver`."""
+        self.deliver(port, time_first_bit_ps, packet.to_bytes(macs))
 
     @abstractmethod
     def schedule_write(self, time_ps: int, address: int, value: int) -> None:
