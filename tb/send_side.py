@@ -13,9 +13,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.triggers import RisingEdge
 
+from images import take_apart
 from mrc_rtl import records, tables, wire
 from mrc_rtl.config import NicConfig
+from mrc_rtl.frame_image import image_words
 from mrc_rtl.paths.bind import Bind
+from mrc_rtl.paths.images import image_word_bits
 from mrc_rtl.requester.records import doorbell_record, fetch_command, ready_slot, slot_packet
 from mrc_rtl.requester.requester import Requester
 from mrc_rtl.stream import TableBus
@@ -44,6 +47,11 @@ class SendSide(wiring.Component):
                 "ready": In(stream.Signature(ready_slot(config))),
                 "control": In(stream.Signature(records.control_request(config))),
                 "plan": Out(stream.Signature(records.transmit_plan(config))),
+                "image_read": In(1),
+                "image_row": In(records.image_row_bits(config)),
+                "image_word": In(image_word_bits(config)),
+                "image_data": Out(config.data_width),
+                "image_done": In(1),
                 "feedback": In(stream.Signature(records.feedback_record(config))),
                 "completion": Out(stream.Signature(records.completion_record(config))),
                 "error_in": In(stream.Signature(records.qp_error(config))),
@@ -92,6 +100,12 @@ class SendSide(wiring.Component):
             offered.eq(bind.plan.valid << bind.plan.payload.plane),
             bind.room.eq(self.room & ~Mux(self.one_each, offered | handed, 0)),
             bind.port_up.eq(self.port_up),
+            bind.image_read.eq(self.image_read),
+            bind.image_row.eq(self.image_row),
+            bind.image_word.eq(self.image_word),
+            self.image_data.eq(bind.image_data),
+            bind.image_done.eq(self.image_done),
+            bind.image_done_row.eq(self.image_row),
             self.next_deadline.eq(requester.next_deadline),
             self.deadline_valid.eq(requester.deadline_valid),
             self.idle.eq(requester.idle & bind.idle),
@@ -301,6 +315,9 @@ class SendSideBench:
         self.up = (1 << config.planes) - 1
         self.blocked_planes = 0
         self.peers: dict[int, Peer] = {}
+        self.plans: deque[dict[str, Any]] = deque()
+        self.image: list[int] = []
+        self.image_asked = 0
         self.data: list[dict[str, Any]] = []
         self.discarded: list[dict[str, Any]] = []
         self.controls: list[dict[str, Any]] = []
@@ -315,6 +332,8 @@ class SendSideBench:
         for bus in ("qp_send", "send_request", "ev_set", "ev_value"):
             for signal in ("valid", "write", "index", "word", "last", "write_data"):
                 getattr(design, f"{bus}__{signal}").value = 0
+        for name in ("image_read", "image_row", "image_word", "image_done"):
+            getattr(design, name).value = 0
         design.port_up.value = self.up
         design.room.value = self.up
         design.now.value = self.now
@@ -358,27 +377,55 @@ class SendSideBench:
         self.later(self.fetch_latency, self.sources["ready"].queue.append, word)
 
     def _plan(self, payload: int) -> None:
+        """Take a plan: its plane is busy from now on; the packet is known when its image is read."""
         plan = unpack(self.plan_layout, payload)
         plan["cycle"] = self.cycle
-        if plan["data"]:
-            self.free_slots.append(plan["slot"])
-            body = plan["body"] >> 64
-            plan["meth"] = wire.METH.unpack(body >> 192)
-            plan["tseth"] = wire.TSETH.unpack(body >> 160 & 0xFFFFFFFF)
-            plan["reth"] = wire.RETH.unpack(body >> 32 & (1 << 128) - 1)
-            plan["imm"] = body & 0xFFFFFFFF
-            if plan["discard"]:
-                self.discarded.append(plan)
-                return
-            self.data.append(plan)
-        else:
-            self.controls.append(plan)
+        if plan["discard"]:
+            self.free_slots.append(plan["row"])
+            self.discarded.append(plan)
+            return
+        self.plans.append(plan)
         plane = plan["plane"]
         assert plane < self.config.planes and self.up >> plane & 1, "a frame for a port that is down"
         if self.frame_cycles:
             cost = self.frame_cycles if plan["data"] else max(1, self.frame_cycles // 8)
             self.busy_until[plane] = max(self.cycle, self.busy_until[plane]) + cost
-        if plan["data"] and plan["qp"] in self.peers:
+
+    def _read_image(self) -> None:
+        """A word of the oldest plan's image a cycle, as the transmitter does; data come one cycle later."""
+        design = self.design
+        design.image_done.value = 0
+        if not self.plans:
+            return
+        plan = self.plans[0]
+        total = image_words(self.config, control=not plan["data"])
+        if self.image_asked >= 2:
+            self.image.append(int(design.image_data.value))
+        if len(self.image) == total:
+            design.image_done.value = 1
+            plan.update(take_apart(self.config, self.image, data=bool(plan["data"])))
+            self.plans.popleft()
+            self.image, self.image_asked = [], 0
+            self._leave(plan)
+            return
+        design.image_row.value = plan["row"]
+        design.image_word.value = min(self.image_asked, total - 1)
+        design.image_read.value = int(self.image_asked < total)
+        self.image_asked += 1
+
+    def _leave(self, plan: dict[str, Any]) -> None:
+        if not plan["data"]:
+            self.controls.append(plan)
+            return
+        self.free_slots.append(plan["row"])
+        body = plan["body"]
+        plan["meth"] = wire.METH.unpack(body >> 192)
+        plan["tseth"] = wire.TSETH.unpack(body >> 160 & 0xFFFFFFFF) | {"tx_timestamp": plan["time"]}
+        plan["reth"] = wire.RETH.unpack(body >> 32 & (1 << 128) - 1)
+        plan["imm"] = body & 0xFFFFFFFF
+        assert plan["pad_count"] == -plan["length"] % 4
+        self.data.append(plan)
+        if plan["qp"] in self.peers:
             self.peers[plan["qp"]].arrive(plan)
 
     def _completion(self, payload: int) -> None:
@@ -427,6 +474,7 @@ class SendSideBench:
             sink.step(stall() if stall else name == "fetch" and len(self.free_slots) < 2)
         for source in self.sources.values():
             source.step()
+        self._read_image()
         room = 0
         for plane, until in enumerate(self.busy_until):
             # A plane holds the frame it sends and half of one more.
@@ -452,7 +500,7 @@ class SendSideBench:
 
     def pending(self) -> bool:
         """Whether a model still has something to do."""
-        return bool(self.events) or any(source.queue for source in self.sources.values())
+        return bool(self.events or self.plans) or any(source.queue for source in self.sources.values())
 
     async def quiet(self, limit: int = 4000) -> None:
         """Step until design and models have nothing to do (timers may run)."""

@@ -269,7 +269,7 @@ async def control_cap(dut) -> None:
     for _, kind in order[first:last]:
         run = run + 1 if kind else 0
         longest = max(longest, run)
-    assert longest <= 3 + 4, longest  # three, and while no data is ready
+    assert longest <= 3 + 5, longest  # three, and while no data is ready
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

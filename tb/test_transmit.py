@@ -21,6 +21,7 @@ from cocotb.triggers import RisingEdge
 import runner
 from mrc_rtl import records, tables
 from mrc_rtl.config import NicConfig
+from mrc_rtl.paths.images import image_word_bits
 from mrc_rtl.requester.records import ready_slot, slot_packet
 from mrc_rtl.stream import Axi4ReadSignature, PacketStream, TableBus
 from mrc_rtl.transmit.payload_fetch import PayloadFetch, fetch_request
@@ -44,6 +45,12 @@ class TransmitPath(wiring.Component):
                 "ready": Out(stream.Signature(ready_slot(config))),
                 "error": Out(stream.Signature(records.qp_error(config))),
                 "plan": In(stream.Signature(records.transmit_plan(config))),
+                "image_read": Out(1),
+                "image_row": Out(records.image_row_bits(config)),
+                "image_word": Out(image_word_bits(config)),
+                "image_data": In(config.data_width),
+                "image_done": Out(1),
+                "image_done_row": Out(records.image_row_bits(config)),
                 "room": Out(config.planes),
                 "table": In(TableBus()),
                 "settings": In(records.settings(config)),
@@ -70,6 +77,12 @@ class TransmitPath(wiring.Component):
             fetch.read_slot.eq(transmitter.read_slot),
             fetch.read_beat.eq(transmitter.read_beat),
             transmitter.read_data.eq(fetch.read_data),
+            self.image_read.eq(transmitter.image_read),
+            self.image_row.eq(transmitter.image_row),
+            self.image_word.eq(transmitter.image_word),
+            transmitter.image_data.eq(self.image_data),
+            self.image_done.eq(transmitter.image_done),
+            self.image_done_row.eq(transmitter.image_done_row),
             self.room.eq(transmitter.room),
             self.idle.eq(fetch.idle & transmitter.idle),
         ]

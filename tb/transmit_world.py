@@ -13,6 +13,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 import runner
 from agents import start
+from images import build_image
 from mrc_host.packets.codec import build
 from mrc_rtl import records, tables, wire
 from mrc_rtl.config import NicConfig
@@ -144,9 +145,7 @@ class Job:
             "body": int.from_bytes(self.body.ljust(records.DATA_BODY_BITS // 8, b"\0"), "big"),
         }
 
-    def plan(self, plane: int, slot: int) -> int:
-        # Bits behind the last word are rubbish.
-        body = self.body + random.randbytes(records.BODY_BITS // 8 - len(self.body))
+    def plan(self, plane: int, row: int) -> int:
         return pack(
             records.transmit_plan(CONFIG),
             {
@@ -157,16 +156,26 @@ class Job:
                 "ev": self.ev,
                 "dscp": self.dscp,
                 "ecn": self.ecn,
-                "opcode": self.opcode,
-                "psn": self.psn,
-                "ack_request": int(self.ack_request),
                 "retransmission": int(self.retransmission),
-                "timestamped": int(self.data),
-                "body": int.from_bytes(body, "big"),
+                "time": int.from_bytes(self.body[4:6], "big") if self.data else random.getrandbits(16),
                 "body_words": len(self.body) // 4,
-                "slot": slot,
+                "row": row,
                 "length": len(self.payload),
             },
+        )
+
+    def image(self) -> list[int]:
+        # The time is in the plan.
+        body = self.body[:4] + bytes(2) + self.body[6:] if self.data else self.body
+        return build_image(
+            CONFIG,
+            data=self.data,
+            opcode=self.opcode,
+            psn=self.psn,
+            body=body,
+            length=len(self.payload),
+            ack_request=self.ack_request,
+            retransmission=self.retransmission,
         )
 
 
@@ -209,6 +218,8 @@ class World:
         self.srv6 = {qp: bool(qp & 1) for qp in range(CONFIG.qps)}
         self.monitors: list[StreamMonitor] = []
         self.offered: tuple[Job, int] | None = None
+        self.images: dict[int, list[int]] = {}
+        self.control_row = 0
 
     async def start(self) -> None:
         dut = self.dut
@@ -362,6 +373,12 @@ class World:
             if int(dut.counter__valid.value) and self.cycle % 3 != 0:
                 index = int(dut.counter__payload.value)
                 self.counts[index] = self.counts.get(index, 0) + 1
+            image_word: int | None = None
+            if int(dut.image_read.value):
+                image_word = self.images[int(dut.image_row.value)][int(dut.image_word.value)]
+            if int(dut.image_done.value):
+                # Nobody reads an image behind its frame.
+                del self.images[int(dut.image_done_row.value)]
             plan_taken = self.offered is not None and int(dut.plan__ready.value)
             self.room = int(dut.room.value)
             if plan_taken:
@@ -373,6 +390,7 @@ class World:
                 self.offered = None
             await RisingEdge(dut.clk)
             self.cycle += 1
+            dut.image_data.value = random.getrandbits(CONFIG.data_width) if image_word is None else image_word
             if plan_taken:
                 dut.plan__valid.value = 0
             if not request_valid:
@@ -395,9 +413,16 @@ class World:
             return
         plane = planes[0]
         self.turn = plane + 1
-        job, slot = (self.control.popleft(), 0) if self.control else self.fetched.popleft()
+        if self.control:
+            job = self.control.popleft()
+            row = 1 << records.image_row_bits(CONFIG) - 1 | self.control_row
+            self.control_row = (self.control_row + 1) % records.CONTROL_IMAGES
+        else:
+            job, row = self.fetched.popleft()
+        assert row not in self.images, "an image is still in use"
+        self.images[row] = job.image()
         self.offered = (job, plane)
-        self.dut.plan__payload.value = job.plan(plane, slot)
+        self.dut.plan__payload.value = job.plan(plane, row)
         self.dut.plan__valid.value = 1
 
     def _burst(self, address: int, length: int) -> None:

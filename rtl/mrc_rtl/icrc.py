@@ -247,6 +247,9 @@ class IcrcStep(wiring.Component):
     ----------
     width : int
         Width of a beat in bits, a multiple of 64.
+    late : bool
+        The beat that starts a frame holds nothing that is covered, and ``data`` is 0 while no beat is there.
+        Then ``crc`` takes no logic of its own at 64 bits.
 
     Members
     -------
@@ -261,7 +264,9 @@ class IcrcStep(wiring.Component):
     enable : In(1)
         Both stages advance.
     state : Out(32)
-        The register, valid two enabled cycles after the beat; :func:`advance` by 32 bits makes the CRC of it.
+        The register, valid two enabled cycles after the beat.
+    crc : Out(32)
+        The CRC, which is the register advanced by 32 bits.
 
     Raises
     ------
@@ -269,10 +274,11 @@ class IcrcStep(wiring.Component):
         The width is not a multiple of 64 bits.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, late: bool = False) -> None:
         if width < 2 * STATE_BITS or width % (2 * STATE_BITS):
             raise ValueError(f"width must be a positive multiple of 64 bits, got {width}")
         self._width = width
+        self._late = late
         super().__init__(
             {
                 "data": In(width),
@@ -281,6 +287,7 @@ class IcrcStep(wiring.Component):
                 "valid": In(1),
                 "enable": In(1, init=1),
                 "state": Out(STATE_BITS),
+                "crc": Out(STATE_BITS),
             }
         )
 
@@ -295,9 +302,17 @@ class IcrcStep(wiring.Component):
         share_first = Signal()
         share_short = Signal()
         share_valid = Signal()
+        middle = Signal(STATE_BITS)
+        # A late frame's first beat, and no beat, leaves the state of the frame before to be seen, and its
+        # shares are zero.
+        before = self.state if self._late else Mux(share_first, 0, self.state)
+        m.d.comb += [
+            middle.eq(advance_sharing(m, before, half, "first") ^ shares[0]),
+            self.crc.eq(middle if self._late and half == STATE_BITS else advance(self.state, STATE_BITS)),
+        ]
         with m.If(self.enable):
             m.d.sync += share_valid.eq(self.valid)
-            with m.If(self.valid):
+            with m.If(self.valid | self._late):
                 m.d.sync += [
                     shares[0].eq(_multiply(columns, self.data[:half])),
                     shares[1].eq(_multiply(columns, self.data[half:])),
@@ -305,8 +320,10 @@ class IcrcStep(wiring.Component):
                     share_short.eq(self.short),
                 ]
             with m.If(share_valid):
-                before = Mux(share_first, 0, self.state)
-                middle = Signal(STATE_BITS)
-                m.d.comb += middle.eq(advance(before, half) ^ shares[0])
-                m.d.sync += self.state.eq(Mux(share_short, middle, advance(middle, half) ^ shares[1]))
+                m.d.sync += self.state.eq(
+                    Mux(share_short, middle, advance_sharing(m, middle, half, "second") ^ shares[1])
+                )
+                if self._late:
+                    with m.If(share_first):
+                        m.d.sync += self.state.eq(0)
         return m

@@ -215,6 +215,12 @@ class _Wiring:
             fetch.read_slot.eq(transmitter.read_slot),
             fetch.read_beat.eq(transmitter.read_beat),
             transmitter.read_data.eq(fetch.read_data),
+            bind.image_read.eq(transmitter.image_read),
+            bind.image_row.eq(transmitter.image_row),
+            bind.image_word.eq(transmitter.image_word),
+            transmitter.image_data.eq(bind.image_data),
+            bind.image_done.eq(transmitter.image_done),
+            bind.image_done_row.eq(transmitter.image_done_row),
         ]
         for plane in range(self.config.planes):
             self._connect(transmitter.ports[plane], wiring.flipped(getattr(nic, f"transmit_{plane}")))

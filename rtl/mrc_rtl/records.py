@@ -13,6 +13,7 @@ from .config import NicConfig
 
 __all__ = [
     "BODY_BITS",
+    "CONTROL_IMAGES",
     "DATA_BODY_BITS",
     "GlobalCounter",
     "PORT_COUNTERS",
@@ -27,6 +28,7 @@ __all__ = [
     "doorbell",
     "event_record",
     "feedback_record",
+    "image_row_bits",
     "nack_trigger",
     "place_command",
     "placed_record",
@@ -51,6 +53,9 @@ BODY_BITS = 288
 
 #: METH, TSETH, RETH and ImmDt of a write, 28 bytes.
 DATA_BODY_BITS = 224
+
+#: Control packets kept by bind until their frame is built: four that wait, and those on their way.
+CONTROL_IMAGES = 8
 
 
 class Trimmed(IntEnum):
@@ -377,10 +382,16 @@ def control_request(config: NicConfig) -> data.StructLayout:
     )
 
 
+def image_row_bits(config: NicConfig) -> int:
+    """Bits of the number of a waiting packet's image: its slot, or with the top bit set a control packet's."""
+    return 1 + (max(CONTROL_IMAGES, config.transmit_slots) - 1).bit_length()
+
+
 def transmit_plan(config: NicConfig) -> data.StructLayout:
     """One frame to build: the outcome of bind for data, or a control packet. Nothing about it changes later.
 
-    ``discard``: the data packet's QP is no longer sending; its slot is only freed.
+    ``row`` is the packet's image (:mod:`mrc_rtl.frame_image`), for data also its slot; ``time`` is written
+    into TSETH of data. ``discard``: the data packet's QP is no longer sending; its slot is only freed.
     """
     return data.StructLayout(
         {
@@ -391,14 +402,10 @@ def transmit_plan(config: NicConfig) -> data.StructLayout:
             "ev": 32,
             "dscp": 6,
             "ecn": 2,
-            "opcode": 8,
-            "psn": 24,
-            "ack_request": 1,
             "retransmission": 1,
-            "timestamped": 1,
-            "body": BODY_BITS,
+            "time": 16,
             "body_words": 4,
-            "slot": max(1, (config.transmit_slots - 1).bit_length()),
+            "row": image_row_bits(config),
             "length": 13,
         }
     )

@@ -46,9 +46,9 @@ class PathTable(wiring.Component):
         they do not disturb how evenly data use the EVs.
     seed : 10
         Where the rotations of this NIC begin, so that NICs with the same EVs do not take them in step.
-    write, write_skip, new_skip, new_place
-        With ``write``: the picked (QP, plane)'s rotation becomes ``new_place``, and with ``write_skip`` its
-        skip bits ``new_skip``. The address is the one picked.
+    write, write_skip, skip_group, new_skip, new_place
+        With ``write``: the picked (QP, plane)'s rotation becomes ``new_place``, and with ``write_skip`` the
+        skip bits of one group of eight EVs ``new_skip``. The address is the one picked.
     busy : 1, in
         A pick is in progress: its address stays.
     hold : 1
@@ -73,7 +73,8 @@ class PathTable(wiring.Component):
                 "place": Out(rotation()),
                 "write": In(1),
                 "write_skip": In(1),
-                "new_skip": In(32),
+                "skip_group": In(2),
+                "new_skip": In(8),
                 "new_place": In(rotation()),
                 "busy": In(1),
                 "hold": Out(1),
@@ -85,43 +86,59 @@ class PathTable(wiring.Component):
         m = Module()
         config = self.config
         rows = config.qps * config.planes
-        m.submodules.words = words = Memory(shape=64, depth=rows, init=[])
+        # GOOD bits are the host's alone; of the skip bits a pick writes the eight of a group.
+        m.submodules.good = good = Memory(shape=32, depth=rows, init=[])
+        skips = [Memory(shape=8, depth=rows, init=[]) for _ in range(4)]
+        for group, memory in enumerate(skips):
+            m.submodules[f"skip{group}"] = memory
         m.submodules.places = places = Memory(shape=rotation(), depth=2 * rows, init=[])
         m.submodules.planes = planes = Memory(shape=config.planes, depth=config.qps, init=[])
         m.submodules.sequence = sequence = ClearSequence(config.qps)
-        word_read, word_write = words.read_port(), words.write_port()
+        good_read, good_write = good.read_port(), good.write_port()
+        skip_reads = [memory.read_port() for memory in skips]
+        skip_writes = [memory.write_port() for memory in skips]
         place_read, place_write = places.read_port(), places.write_port()
         look_read, change_read, plane_write = planes.read_port(), planes.read_port(), planes.write_port()
         table = self.table
 
+        # A row is a QP and a plane; the host's command tells only the row, which is then taken apart.
         address = Signal(range(rows))
-        row = Signal(range(rows))  # of the host's command
-        m.d.comb += address.eq(self.pick_qp * config.planes + self.pick_plane)
-
-        # The host's command is first taken apart: row = qp x planes + plane.
+        row = Signal(range(rows))
         qp = Signal(config.qp_bits)
-        plane = Signal(range(config.planes + 1))
-        rest = Signal(16)
-        write = Signal()
-        data_in = Signal(64)
-        command = Signal()
+        plane = Signal(range(config.planes))
+        rest = Signal(range(rows))
+        command = Signal()  # the address is the command's
+        access = Signal()  # its word is written
         m.d.comb += [
+            row.eq(table.index),
+            address.eq(Mux(command, row, self.pick_qp * config.planes + self.pick_plane)),
             look_read.addr.eq(self.look_qp),
             self.usable.eq(look_read.data),
             change_read.addr.eq(qp),
-            word_read.addr.eq(Mux(command, row, address)),
+            good_read.addr.eq(address),
+            self.word.good.eq(good_read.data),
+            self.word.skip.eq(Cat(port.data for port in skip_reads)),
             place_read.addr.eq(Cat(self.pick_control, address)),
-            self.word.eq(word_read.data),
             self.place.eq(place_read.data),
-            word_write.addr.eq(address),
-            word_write.data.eq(Cat(self.word.good, self.new_skip)),
-            word_write.en.eq(self.write & self.write_skip),
+            good_write.addr.eq(row),
+            good_write.data.eq(table.write_data),
+            good_write.en.eq(access),
             place_write.addr.eq(Cat(self.pick_control, address)),
             place_write.data.eq(self.new_place),
             place_write.en.eq(self.write),
             plane_write.addr.eq(qp),
-            table.read_data.eq(word_read.data),
+            table.read_data.eq(self.word),
         ]
+        for group, (reader, writer) in enumerate(zip(skip_reads, skip_writes, strict=True)):
+            picked = self.write & self.write_skip & (self.skip_group == group)
+            m.d.comb += [
+                reader.addr.eq(address),
+                writer.addr.eq(address),
+                writer.data.eq(
+                    Mux(command, table.write_data[32 + 8 * group : 40 + 8 * group], self.new_skip)
+                ),
+                writer.en.eq(access | picked),
+            ]
         one_hot = Signal(config.planes)
         m.d.comb += one_hot.eq(1 << plane)
         refused = Signal()
@@ -129,18 +146,11 @@ class PathTable(wiring.Component):
         m.d.comb += table.error.eq(refused)
         with m.FSM() as states:
             with m.State("IDLE"):
-                m.d.comb += table.ready.eq(sequence.cleared)
-                with m.If(table.valid & table.ready):
-                    m.d.sync += [
-                        rest.eq(table.index),
-                        row.eq(table.index),
-                        qp.eq(0),
-                        write.eq(table.write),
-                        data_in.eq(table.write_data),
-                        refused.eq(0),
-                    ]
+                m.d.sync += [rest.eq(row), qp.eq(0), refused.eq(0)]
+                with m.If(table.valid & sequence.cleared):
                     m.next = "DIVIDE"
                     with m.If((table.index >= rows) | (table.word != 0)):
+                        m.d.comb += table.ready.eq(1)
                         m.d.sync += refused.eq(1)
                         m.next = "DONE"
             with m.State("DIVIDE"):
@@ -155,21 +165,23 @@ class PathTable(wiring.Component):
                     m.next = "ACCESS"
             with m.State("ACCESS"):
                 m.d.comb += [self.hold.eq(1), command.eq(1)]
-                with m.If(write):
-                    usable = Mux(data_in[:32].any(), change_read.data | one_hot, change_read.data & ~one_hot)
+                m.next = "RESTART"
+                with m.If(~table.write):
+                    m.d.comb += table.ready.eq(1)
+                    m.next = "DONE"
+                with m.Else():
+                    some = table.write_data[:32].any()
                     m.d.comb += [
-                        word_write.addr.eq(row),
-                        word_write.data.eq(data_in),
-                        word_write.en.eq(1),
-                        plane_write.data.eq(usable),
+                        access.eq(1),
+                        plane_write.data.eq(
+                            (change_read.data & ~one_hot) | (one_hot & some.replicate(config.planes))
+                        ),
                         plane_write.en.eq(1),
                     ]
-                m.next = "RESTART"
-                with m.If(~write):
-                    m.next = "DONE"
             with m.State("RESTART"):
                 m.d.comb += [
                     self.hold.eq(1),
+                    command.eq(1),
                     place_write.addr.eq(Cat(restarted, row)),
                     place_write.data.place.eq(0),
                     # Any value but zero keeps the shift register going; rows start at different keys.
@@ -178,6 +190,7 @@ class PathTable(wiring.Component):
                 ]
                 m.d.sync += restarted.eq(~restarted)
                 with m.If(restarted):
+                    m.d.comb += table.ready.eq(1)
                     m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += table.done.eq(1)

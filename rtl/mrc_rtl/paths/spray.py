@@ -117,35 +117,36 @@ class PlaneChoice(wiring.Component):
 
 
 class EvPick(wiring.Component):
-    """The pick inside a word of 32 entropy values, in two stages, and a third that only registers the
-    outcome.
+    """The pick inside a word of 32 entropy values, in two stages, or with registers behind its parts in three
+    or four.
 
     In each rotation every GOOD EV comes once, in the order place 0 to 31, where EV i has the place i XOR key;
     with a new rotation comes a new key. A SKIP EV met is reported, and loses its skip bit.
 
     Parameters
     ----------
-    registered : bool
-        The outcome comes one cycle later, for clocks that are high for their technology.
+    stages : int
+        Cycles from ``word`` to the outcome: 1 (only what is at or behind the place is registered), 2 (the
+        outcome, too) or 3 (the group of eight, too), for clocks that are high for their technology.
 
     Members
     -------
     word, place : ev_word, rotation
-        Stage one; registered.
+        Stage one; they stay until the outcome.
     restart : 1
         Stage one: begin a new rotation instead of going on at ``place``.
     index : 5
-        Stage two: number of the EV found.
+        Outcome: number of the EV found.
     found, skip : 1, 1
-        Stage two: there is an EV at or behind the place; it is a SKIP one.
+        Outcome: there is an EV at or behind the place; it is a SKIP one.
     new_skip, new_place
-        Stage two: what the word's skip bits and the rotation become.
+        Outcome: what the skip bits of the EV's group of eight and the rotation become.
 
     Source: design.md 4 rule 5; protocol.md 2.3 (permutation re-drawn at each wrap).
     """
 
-    def __init__(self, *, registered: bool) -> None:
-        self.registered = registered
+    def __init__(self, *, stages: int) -> None:
+        self.stages = stages
         super().__init__(
             {
                 "word": In(ev_word()),
@@ -154,7 +155,7 @@ class EvPick(wiring.Component):
                 "index": Out(5),
                 "found": Out(1),
                 "skip": Out(1),
-                "new_skip": Out(32),
+                "new_skip": Out(8),
                 "new_place": Out(rotation()),
             }
         )
@@ -185,7 +186,6 @@ class EvPick(wiring.Component):
         ]
         left = Signal(32)
         key_hash = Signal(11)
-        skips = Signal(32)
         m.d.sync += [
             left.eq(
                 Cat(
@@ -194,7 +194,6 @@ class EvPick(wiring.Component):
                 )
             ),
             key_hash.eq(hash_),
-            skips.eq(self.word.skip),
         ]
 
         # First in the order of places: first the group of eight, then the bit in it.
@@ -210,25 +209,42 @@ class EvPick(wiring.Component):
             return Cat(first(part, key[:-1]), upper)
 
         groups = Signal(4)
+        first_group = Signal(2)
+        m.d.comb += [
+            groups.eq(Cat(left.word_select(n, 8).any() for n in range(4))),
+            first_group.eq(first(groups, key_hash[3:5])),
+        ]
+        group = Signal(2)
         inside = Signal(8)
+        inside_skip = Signal(8)
+        some = Signal()
+        others = Signal()  # groups with an EV left, besides the first one
+        hash_then = Signal(11)
+        grouped = m.d.sync if self.stages > 2 else m.d.comb
+        grouped += [
+            group.eq(first_group),
+            inside.eq(left.word_select(first_group, 8)),
+            inside_skip.eq(self.word.skip.word_select(first_group, 8)),
+            some.eq(groups.any()),
+            others.eq((groups & (groups - 1)).any()),
+            hash_then.eq(key_hash),
+        ]
+
         index = Signal(5)
         more = Signal()
         m.d.comb += [
-            groups.eq(Cat(left.word_select(n, 8).any() for n in range(4))),
-            index[3:].eq(first(groups, key_hash[3:5])),
-            inside.eq(left.word_select(index[3:], 8)),
-            index[:3].eq(first(inside, key_hash[:3])),
-            more.eq((groups & (groups - 1)).any() | (inside & (inside - 1)).any()),
+            index.eq(Cat(first(inside, hash_then[:3]), group)),
+            more.eq(others | (inside & (inside - 1)).any()),
         ]
-        place = index ^ key_hash[:5]
-        outcome = m.d.sync if self.registered else m.d.comb
+        place = index ^ hash_then[:5]
+        outcome = m.d.sync if self.stages > 1 else m.d.comb
         outcome += [
-            self.found.eq(groups.any()),
+            self.found.eq(some),
             self.index.eq(index),
-            self.skip.eq(skips.bit_select(index, 1)),
-            self.new_skip.eq(skips & ~(1 << index)),
+            self.skip.eq(inside_skip.bit_select(index[:3], 1)),
+            self.new_skip.eq(inside_skip & ~(1 << index[:3])),
             self.new_place.place.eq(Mux(more, place + 1, 0)),
-            self.new_place.hash.eq(Mux(more, key_hash, redraw(key_hash))),
+            self.new_place.hash.eq(Mux(more, hash_then, redraw(hash_then))),
         ]
         return m
 

@@ -6,8 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records, wire
 from ..config import NicConfig
+from ..frame_image import HEADER_BYTES, image_beats, image_lane, image_rotation, image_words
+from ..paths.images import image_word_bits
 from ..stream import PacketStream, TableBus
-from .header_fields import HEADER_BYTES, HeaderFields, header_beats, length_bits, payload_places
+from .header_fields import DATA_BODY_WORDS, HeaderFields, header_beats, length_bits, payload_places
 from .payload_fetch import slot_bits, slot_record
 from .template_table import TemplateTable, template_rows
 
@@ -25,11 +27,11 @@ def longest_frame(config: NicConfig) -> int:
 class HeaderBuilder(wiring.Component):
     """Turns plans into frames without ICRC, one beat per cycle, back to back.
 
-    Three stages: *issue* counts beats, addresses the template and the slot and combines the plan's fields;
-    *data* has the template's and the slot's beat and shifts the payload to its place, which is one of two
-    lanes (four for wider beats) per encapsulation; *output* is the frame's beat. Once a frame has begun it
-    does not stop: what follows has room for it. After a frame whose ICRC needs a beat of its own one cycle
-    stays empty.
+    Three stages: *issue* counts beats, addresses the template, the image and the slot and combines the
+    plan's fields; *data* has what was addressed and shifts the payload to its place, which is one of two
+    lanes (four for wider beats), and wider images behind an outer header; *output* is the frame's beat. Once
+    a frame has begun it does not stop: what follows has room for it. After a frame whose ICRC needs a beat of
+    its own one cycle stays empty.
 
     Parameters
     ----------
@@ -38,12 +40,18 @@ class HeaderBuilder(wiring.Component):
     Members
     -------
     plan : In(stream of :func:`mrc_rtl.records.transmit_plan`)
-        The body stands in the most significant bits; bits behind its last word are ignored.
     allow : In(1)
         The frame of the plan on offer may start (its plane has room); not looked at for a discarded one.
     table : In(TableBus)
         Templates.
     settings : In(:func:`mrc_rtl.records.settings`)
+    image_read, image_row, image_word : Out
+        Read a word of the packet's image (:mod:`mrc_rtl.frame_image`); what stands behind the body's last
+        word is ignored.
+    image_data : In(data_width)
+        That word, one cycle later.
+    image_done, image_done_row : Out
+        Pulse: this frame is built.
     read_slot, read_beat : Out
         Address of a payload beat.
     read_data : In(data_width)
@@ -68,6 +76,12 @@ class HeaderBuilder(wiring.Component):
                 "allow": In(1),
                 "table": In(TableBus()),
                 "settings": In(records.settings(config)),
+                "image_read": Out(1),
+                "image_row": Out(records.image_row_bits(config)),
+                "image_word": Out(image_word_bits(config)),
+                "image_data": In(config.data_width),
+                "image_done": Out(1),
+                "image_done_row": Out(records.image_row_bits(config)),
                 "read_slot": Out(slot_bits(config)),
                 "read_beat": Out(range(config.mtu // config.data_bytes)),
                 "read_data": In(config.data_width),
@@ -147,7 +161,7 @@ class HeaderBuilder(wiring.Component):
         with m.Elif(issuing):
             m.d.sync += [beat.eq(beat + 1), at.eq(at << 1)]
         with m.If(finish & (plan.data | plan.discard)):
-            m.d.sync += [self.free.valid.eq(1), self.free.payload.slot.eq(plan.slot)]
+            m.d.sync += [self.free.valid.eq(1), self.free.payload.slot.eq(plan.row)]
         m.d.comb += [
             fields.plan.eq(plan),
             fields.options.eq(options),
@@ -173,7 +187,7 @@ class HeaderBuilder(wiring.Component):
         m.d.comb += [
             place.eq(Cat(plan.body_words[0], options.srv6)),
             payload.eq(plan.data & (paying | first_payload)),
-            self.read_slot.eq(plan.slot),
+            self.read_slot.eq(plan.row),
             self.read_beat.eq(payload_beat),
         ]
         with m.Switch(place):
@@ -184,6 +198,27 @@ class HeaderBuilder(wiring.Component):
             m.d.sync += [paying.eq(0), payload_beat.eq(0)]
         with m.Elif(issuing & payload):
             m.d.sync += [paying.eq(1), payload_beat.eq(payload_beat + 1)]
+
+        # The image: words are counted from the beat in which it begins. Of its first word what stands before
+        # BTH is left out, of the last word of a write without immediate the immediate.
+        imaging = Signal()
+        imaged = Signal()
+        image_word = Signal.like(self.image_word)
+        image_last = Signal()
+        plain_beat, srv6_beat = image_beats(config)
+        data_words, control_words = (image_words(config, control=control) for control in (False, True))
+        m.d.comb += [
+            imaging.eq(imaged | Mux(options.srv6, at[srv6_beat], at[plain_beat])),
+            image_last.eq(image_word == Mux(plan.data, data_words - 1, control_words - 1)),
+            self.image_read.eq(issuing & imaging),
+            self.image_row.eq(plan.row),
+            self.image_word.eq(image_word),
+        ]
+        with m.If(start):
+            m.d.sync += [imaged.eq(0), image_word.eq(0)]
+        with m.Elif(self.image_read):
+            m.d.sync += [imaged.eq(~image_last), image_word.eq(image_word + 1)]
+        m.d.sync += [self.image_done.eq(finish), self.image_done_row.eq(plan.row)]
 
         # Data.
         there = Signal()
@@ -207,6 +242,15 @@ class HeaderBuilder(wiring.Component):
                 data_srv6.eq(options.srv6),
                 data_plane.eq(plan.plane),
             ]
+        image_there = Signal()
+        image_first = Signal()
+        image_short = Signal()
+        m.d.sync += [
+            image_there.eq(self.image_read),
+            image_first.eq(image_word == 0),
+            image_short.eq(image_last & plan.data & ~plan.body_words[0]),
+        ]
+        image = self._image(m, there, data_last, image_there, image_first, image_short, data_srv6)
         shifted = Signal(config.data_width)
         joined = Signal(config.data_width)
         rest = Signal(config.data_width)
@@ -226,9 +270,9 @@ class HeaderBuilder(wiring.Component):
         frame = self.frame
         m.d.sync += frame.tvalid.eq(there)
         with m.If(there):
-            image = Cat(bit.replicate(8) for bit in data_image)
+            from_template = Cat(bit.replicate(8) for bit in data_image)
             m.d.sync += [
-                frame.tdata.eq(templates.read_data & image | data_fields | joined),
+                frame.tdata.eq(templates.read_data & from_template | data_fields | image | joined),
                 frame.tlast.eq(data_last),
                 frame.tkeep.eq(
                     # Two bytes of the last group of four.
@@ -241,6 +285,46 @@ class HeaderBuilder(wiring.Component):
             ~(active | there | frame.tvalid | self.plan.valid | self.free.valid) & templates.idle
         )
         return m
+
+    def _image(
+        self,
+        m: Module,
+        step: Signal,
+        ends: Signal,
+        there: Signal,
+        first: Signal,
+        short: Signal,
+        srv6: Signal,
+    ) -> Signal:
+        """The part of the image in the beat of the data stage, zero where there is none."""
+        config = self._config
+        lanes = config.data_bytes
+        start = image_lane(config)
+        # Lanes of an immediate, all in the last word of a data packet.
+        behind = start + wire.BTH.bytes + 4 * DATA_BODY_WORDS[0]
+        immediate = range(behind, behind + wire.IMMDT.bytes)
+        last = image_words(config, control=False) - 1
+        assert all(lane // lanes == last for lane in immediate)
+        here: list[Value] = []
+        for lane in range(lanes):
+            gate: Value = there
+            if lane < start:
+                gate = gate & ~first
+            if last * lanes + lane in immediate:
+                gate = gate & ~short
+            here.append(gate.replicate(8))
+        word = Signal(config.data_width)
+        m.d.comb += word.eq(self.image_data & Cat(here))
+        rotation = image_rotation(config)
+        if not rotation:
+            return word
+        turned = word.rotate_left(8 * rotation)
+        rest = Signal(8 * rotation)
+        image = Signal(config.data_width)
+        m.d.comb += image.eq(Mux(srv6, Cat(rest, turned[8 * rotation :]), word))
+        with m.If(step):
+            m.d.sync += rest.eq(Mux(ends, 0, turned))
+        return image
 
 
 def _datagram(plan: Value) -> Value:

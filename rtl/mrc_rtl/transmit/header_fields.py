@@ -6,19 +6,13 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records, wire
 from ..config import NicConfig
-from ..layouts import to_network_order
+from ..frame_image import HEADER_BYTES, header_bytes
 from ..tables import TEMPLATE_IMAGE_OFFSET
 from .template_table import TemplateOptions
 
-__all__ = ["DATA_BODY_WORDS", "HEADER_BYTES", "HeaderFields", "header_beats", "length_bits", "payload_places"]
+__all__ = ["DATA_BODY_WORDS", "HeaderFields", "header_beats", "length_bits", "payload_places"]
 
 _OUTER = wire.ETHERNET.bytes
-
-#: Bytes of a frame up to the end of its BTH, plain and SRv6.
-HEADER_BYTES = tuple(
-    wire.ETHERNET.bytes + outer + wire.IPV6.bytes + wire.UDP.bytes + wire.BTH.bytes
-    for outer in (0, wire.IPV6.bytes)
-)
 
 #: 4-byte words behind the BTH of a write, without and with an immediate.
 DATA_BODY_WORDS = (
@@ -44,20 +38,6 @@ def payload_places(config: NicConfig) -> list[tuple[int, int]]:
         for srv6 in (0, 1)
         for words in DATA_BODY_WORDS
     ]
-
-
-def _header_bytes(header: wire.Header, **fields: Value) -> dict[int, Value]:
-    """Bytes of a header, by position, that hold the given fields."""
-    bits: list[Value] = [Const(0, 1)] * header.bits
-    touched: set[int] = set()
-    for name, value in fields.items():
-        field = header[name]
-        low = header.shift(name)
-        assert len(value) <= field.bits, f"{name} has {field.bits} bits"
-        for n in range(len(value)):
-            bits[low + n] = value[n]
-            touched.add((header.bits - 1 - low - n) // 8)
-    return {byte: Cat(bits[header.bits - 8 * byte - 8 : header.bits - 8 * byte]) for byte in sorted(touched)}
 
 
 class _SumOfProducts:
@@ -118,7 +98,7 @@ class _SumOfProducts:
 
 
 class HeaderFields(wiring.Component):
-    """Combines a plan's fields into one beat of the header, zero where the template or the payload stands.
+    """Combines a plan's fields into one beat of the header, zero where template, image or payload stand.
 
     Parameters
     ----------
@@ -186,7 +166,7 @@ class HeaderFields(wiring.Component):
     def _ethernet(self, beat: _SumOfProducts) -> None:
         for plane in range(self._config.planes):
             gate = self.plan.plane == plane
-            fields = _header_bytes(
+            fields = header_bytes(
                 wire.ETHERNET,
                 destination=self.settings.next_hop_mac[plane],
                 source=self.settings.mac[plane],
@@ -196,10 +176,10 @@ class HeaderFields(wiring.Component):
 
     def _networks(self, beat: _SumOfProducts, datagram: dict[int, Value]) -> None:
         """Fields that both IPv6 headers have."""
-        same = _header_bytes(
+        same = header_bytes(
             wire.IPV6, traffic_class=Cat(self.plan.ecn, self.plan.dscp), flow_label=self.plan.ev[:16]
         )
-        first = _header_bytes(wire.IPV6, payload_length=self.first_length)
+        first = header_bytes(wire.IPV6, payload_length=self.first_length)
         for position, value in (same | first).items():
             beat.add(_OUTER + position, value)
         second = _OUTER + wire.IPV6.bytes
@@ -212,8 +192,8 @@ class HeaderFields(wiring.Component):
         """Plane and uplink in the outer addresses."""
         uplink_low = wire.EV.shift("uplink")
         uplink = self.plan.ev[uplink_low : uplink_low + wire.EV["uplink"].bits]
-        plane_bytes = _header_bytes(wire.USID, plane=self.plan.plane)
-        uplink_bytes = _header_bytes(wire.USID, index=uplink)
+        plane_bytes = header_bytes(wire.USID, plane=self.plan.plane)
+        uplink_bytes = header_bytes(wire.USID, index=uplink)
 
         def add(address: str, number: int, values: dict[int, Value], gate: Value | None = None) -> None:
             at = _OUTER + wire.IPV6.byte_offset(address) + wire.USID_BLOCK_BITS // 8
@@ -227,33 +207,12 @@ class HeaderFields(wiring.Component):
             add("destination", number, uplink_bytes, self.options.uplink_mask[number])
 
     def _transport(self, beat: _SumOfProducts, datagram: dict[int, Value]) -> None:
-        """UDP, BTH and the body, behind one or two IPv6 headers."""
-        plan = self.plan
-        pad = (-plan.length)[:2]
-        udp = _header_bytes(wire.UDP, source_port=plan.ev[16:])
+        """UDP behind one or two IPv6 headers, and the time in TSETH; all else behind it is the image."""
+        udp = header_bytes(wire.UDP, source_port=self.plan.ev[16:])
         udp |= {wire.UDP.byte_offset("length") + byte: value for byte, value in datagram.items()}
-        bth = _header_bytes(
-            wire.BTH,
-            opcode=plan.opcode,
-            pad_count=pad & plan.data.replicate(2),
-            ack_req=plan.ack_request,
-            rtx=plan.retransmission,
-            ts=plan.timestamped,
-            psn=plan.psn,
-        )
-        body: list[tuple[Value, dict[int, Value]]] = []
-        for number in range(records.BODY_BITS // 32):
-            high = records.BODY_BITS - 32 * number
-            word = to_network_order(plan.body[high - 32 : high])
-            # What a plan holds behind its last word belongs to the payload.
-            body.append(
-                (plan.body_words > number, {4 * number + n: word[8 * n : 8 * n + 8] for n in range(4)})
-            )
+        time = header_bytes(wire.TSETH, tx_timestamp=self.plan.time)
         for srv6, end in enumerate(HEADER_BYTES):
-            for position, value in bth.items():
-                beat.add(end - wire.BTH.bytes + position, value, srv6)
             for position, value in udp.items():
                 beat.add(end - wire.BTH.bytes - wire.UDP.bytes + position, value, srv6)
-            for gate, word in body:
-                for position, value in word.items():
-                    beat.add(end + position, value, srv6, gate)
+            for position, value in time.items():
+                beat.add(end + wire.METH.bytes + position, value, srv6, self.plan.data)

@@ -13,6 +13,9 @@ from ..stream import PacketStream
 
 __all__ = ["IcrcInsert"]
 
+#: Bytes by which the end of a frame misses a multiple of four.
+_SHIFT = 2
+
 
 class IcrcInsert(wiring.Component):
     """Appends the ICRC to frames; one beat per cycle, and one cycle more where the ICRC needs a beat more.
@@ -77,11 +80,19 @@ class IcrcInsert(wiring.Component):
         with m.If(take):
             m.d.sync += at_start.eq(self.sink.tlast)
 
-        m.submodules.masks = masks = IcrcMasks(self._width, INNER_OFFSETS)
-        m.submodules.step = step = IcrcStep(self._width)
+        # The ICRC works on beats that begin with the last two lanes of the beat before: so the words of the
+        # ICRC are whole, and all that is covered ends with one.
+        behind = Signal(8 * _SHIFT)
+        with m.If(take):
+            m.d.sync += behind.eq(self.sink.tdata[-8 * _SHIFT :])
+        # At 64 bits a beat lacks nothing or a whole half, which does not count then.
+        keep = Cat(Const(-1, _SHIFT), self.sink.tkeep)[:lanes] if lanes > 8 else Const(-1, lanes)
+        offsets = [offset + _SHIFT for offset in INNER_OFFSETS]
+        m.submodules.masks = masks = IcrcMasks(self._width, offsets)
+        m.submodules.step = step = IcrcStep(self._width, late=min(offsets) >= lanes)
         m.d.comb += [
-            masks.data.eq(self.sink.tdata),
-            masks.keep.eq(self.sink.tkeep),
+            masks.data.eq(Cat(behind, self.sink.tdata)),
+            masks.keep.eq(keep & take.replicate(lanes)),
             masks.choice.eq(self.srv6),
             masks.first.eq(at_start),
             masks.enable.eq(take),
@@ -129,7 +140,8 @@ class IcrcInsert(wiring.Component):
 
         # Lane n holds byte n - 2 modulo 4 of the ICRC, behind the last byte of the frame.
         icrc = Signal(STATE_BITS)
-        m.d.comb += icrc.eq(advance(state, 16) ^ wire.ICRC_FINAL_XOR)
+        crc = advance(state, STATE_BITS) if stages else step.crc
+        m.d.comb += icrc.eq(crc ^ wire.ICRC_FINAL_XOR)
         rest = Signal(16)
         rest_waits = Signal()
         keep, last = beat["keep"], beat["last"]

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records
 from ..config import NicConfig
+from ..paths.images import image_word_bits
 from ..records import PORT_COUNTERS, PortCounter
 from ..stream import PacketStream, TableBus
 from .header_builder import HeaderBuilder
@@ -39,6 +40,8 @@ class Transmitter(wiring.Component):
     table : In(TableBus)
         Templates.
     settings : In(:func:`mrc_rtl.records.settings`)
+    image_read, image_row, image_word, image_data, image_done, image_done_row
+        As in :class:`mrc_rtl.paths.bind.Bind`, seen from here.
     read_slot, read_beat, read_data, free
         As in :class:`PayloadFetch`, seen from here.
     ports : Out(PacketStream), one per plane
@@ -57,6 +60,12 @@ class Transmitter(wiring.Component):
                 "room": Out(config.planes),
                 "table": In(TableBus()),
                 "settings": In(records.settings(config)),
+                "image_read": Out(1),
+                "image_row": Out(records.image_row_bits(config)),
+                "image_word": Out(image_word_bits(config)),
+                "image_data": In(config.data_width),
+                "image_done": Out(1),
+                "image_done_row": Out(records.image_row_bits(config)),
                 "read_slot": Out(slot_bits(config)),
                 "read_beat": Out(range(config.mtu // config.data_bytes)),
                 "read_data": In(config.data_width),
@@ -89,6 +98,12 @@ class Transmitter(wiring.Component):
             self.read_slot.eq(builder.read_slot),
             self.read_beat.eq(builder.read_beat),
             builder.read_data.eq(self.read_data),
+            self.image_read.eq(builder.image_read),
+            self.image_row.eq(builder.image_row),
+            self.image_word.eq(builder.image_word),
+            builder.image_data.eq(self.image_data),
+            self.image_done.eq(builder.image_done),
+            self.image_done_row.eq(builder.image_done_row),
             icrc.srv6.eq(builder.frame_srv6),
             icrc.sink_tag.eq(builder.frame_plane),
             arbiter.frame_plane.eq(icrc.source_tag),

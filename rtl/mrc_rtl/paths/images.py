@@ -1,0 +1,227 @@
+"""Waiting packets as images of their frames, in one memory as wide as the data path."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import NicConfig
+from ..frame_image import header_bytes, image_head, image_lane, image_words
+from ..layouts import to_network_order
+from ..records import CONTROL_IMAGES, control_request, image_row_bits
+from ..requester.records import slot_packet
+from ..wire import BTH, METH, RETH, TSETH
+
+__all__ = ["PacketImages", "image_word_bits"]
+
+#: 4-byte words of a data packet's body without immediate.
+_DATA_WORDS = (METH.bytes + TSETH.bytes + RETH.bytes) // 4
+
+
+def image_word_bits(config: NicConfig) -> int:
+    """Bits of the number of a word in an image."""
+    return max(1, (image_words(config, control=True) - 1).bit_length())
+
+
+class PacketImages(wiring.Component):
+    """Writes packets down as images, a word a cycle; bind reads their heads, the transmitter their words.
+
+    Data and control packets take turns when both wait. A data packet has the image of its slot, a control
+    packet any that is free. Where a packet takes its time both readers share one port, at which the
+    transmitter comes first; else each has its own.
+
+    Parameters
+    ----------
+    config : NicConfig
+
+    Members
+    -------
+    packet : In(stream of :func:`mrc_rtl.requester.records.slot_packet`)
+    control : In(stream of :func:`mrc_rtl.records.control_request`)
+        Taken with the last word; ready does not depend on valid.
+    hold_control : In(1)
+        Begin with no control packet.
+    control_taken, image : Out
+        In this cycle the control packet is taken; the number of its image.
+    done, done_row : In
+        Pulse: the image is not read any more.
+    ask, ask_row : In
+        Pulse: read the head of a packet. The row stays until the answer.
+    answer : Out(1)
+        In this cycle ``head`` and ``opcode`` are the packet's.
+    head : Out(:func:`mrc_rtl.frame_image.image_head`)
+    opcode : Out(8)
+    read, read_row, read_word : In
+        Read a word of an image.
+    read_data : Out(data_width)
+        That word, one cycle later.
+    idle : Out(1)
+        Nothing is being written or asked for, and no image of a control packet is in use.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
+        row = image_row_bits(config)
+        super().__init__(
+            {
+                "packet": In(stream.Signature(slot_packet(config))),
+                "control": In(stream.Signature(control_request(config))),
+                "hold_control": In(1),
+                "control_taken": Out(1),
+                "image": Out(range(CONTROL_IMAGES)),
+                "done": In(1),
+                "done_row": In(row),
+                "ask": In(1),
+                "ask_row": In(row),
+                "answer": Out(1),
+                "head": Out(image_head(config)),
+                "opcode": Out(8),
+                "read": In(1),
+                "read_row": In(row),
+                "read_word": In(image_word_bits(config)),
+                "read_data": Out(config.data_width),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        width = config.data_width
+        word_bits = image_word_bits(config)
+        m.submodules.memory = memory = Memory(
+            shape=width, depth=1 << image_row_bits(config) + word_bits, init=[]
+        )
+        write_port = memory.write_port()
+        read_port = memory.read_port()
+
+        # Which word of which kind of packet is written: a number, and one bit for each, as a sum of products
+        # whose selecting bits are registers takes fewer LUTs than a multiplexer.
+        is_control = Signal()
+        word = Signal(word_bits)
+        data_at = Signal(image_words(config, control=False), init=1)
+        control_at = Signal(image_words(config, control=True))
+        write = Signal()
+        last = Signal()
+        next_control = Signal()
+        used = Signal(CONTROL_IMAGES)
+        m.d.comb += [
+            write.eq(Mux(is_control, self.control.valid, self.packet.valid)),
+            last.eq(data_at[-1] | control_at[-1]),
+            next_control.eq(~is_control & self.control.valid & ~self.hold_control & ~used.all()),
+            self.packet.ready.eq(data_at[-1]),
+            self.control.ready.eq(control_at[-1]),
+        ]
+        with m.If(last | ~write):
+            m.d.sync += [
+                is_control.eq(next_control),
+                word.eq(0),
+                data_at.eq(~next_control),
+                control_at.eq(next_control),
+            ]
+        with m.Else():
+            m.d.sync += [word.eq(word + 1), data_at.eq(data_at << 1), control_at.eq(control_at << 1)]
+        written: list[Value] = [Const(0, 1)] * width
+        for at, image in ((data_at, self._data_image(m)), (control_at, self._control_image(m))):
+            for number in range(len(at)):
+                for bit, value in enumerate(image[number * width : (number + 1) * width]):
+                    if value is not None:
+                        written[bit] = written[bit] | (value & at[number])
+        m.d.comb += [
+            write_port.en.eq(write),
+            write_port.addr.eq(
+                Cat(word, Mux(is_control, self.image, self.packet.payload.slot)[: len(self.read_row) - 1])
+            ),
+            write_port.addr[-1].eq(is_control),
+            write_port.data.eq(Cat(written)),
+        ]
+
+        # Images of control packets; one is chosen before its write begins.
+        free = Signal.like(self.image)
+        for image in reversed(range(CONTROL_IMAGES)):
+            with m.If(~used[image]):
+                m.d.comb += free.eq(image)
+        with m.If(~is_control):
+            m.d.sync += self.image.eq(free)
+        done = self.done & self.done_row[-1]
+        come = (self.control_taken << self.image)[:CONTROL_IMAGES]
+        gone = (done << self.done_row[:-1])[:CONTROL_IMAGES]
+        m.d.comb += self.control_taken.eq(self.control.valid & self.control.ready)
+        with m.If(self.control_taken | done):
+            m.d.sync += used.eq((used | come) & ~gone)
+
+        # Read.
+        wanted = Signal()
+        granted = Signal()
+        word_address = Cat(self.read_word, self.read_row)
+        head_address = Cat(Const(0, word_bits), self.ask_row)
+        if config.packet_interval > 4:
+            head_port = read_port
+            m.d.comb += [
+                granted.eq((self.ask | wanted) & ~self.read),
+                read_port.addr.eq(Mux(self.read, word_address, head_address)),
+            ]
+        else:
+            head_port = memory.read_port()
+            m.d.comb += [
+                granted.eq(self.ask),
+                head_port.addr.eq(head_address),
+                read_port.addr.eq(word_address),
+            ]
+        m.d.sync += [wanted.eq((self.ask | wanted) & ~granted), self.answer.eq(granted)]
+        lane = image_lane(config)
+        m.d.comb += [
+            self.read_data.eq(read_port.data),
+            self.head.eq(head_port.data),
+            self.opcode.eq(head_port.data[8 * lane : 8 * lane + 8]),
+            self.idle.eq(
+                ~(self.packet.valid | self.control.valid | self.ask | wanted | self.answer | used.any())
+            ),
+        ]
+        return m
+
+    def _image(self, head: Value, bth: dict[int, Value], body: Value) -> list[Value | None]:
+        """The bits of a whole image; None is a bit that is always 0."""
+        lane = image_lane(self.config)
+        image: list[Value | None] = [None] * (image_words(self.config, control=True) * self.config.data_width)
+
+        def place(byte: int, value: Value) -> None:
+            image[8 * byte : 8 * byte + len(value)] = list(value)
+
+        assert len(head) <= 8 * lane
+        place(0, head)
+        for position, value in bth.items():
+            place(lane + position, value)
+        place(lane + BTH.bytes, to_network_order(body))
+        return image
+
+    def _data_image(self, m: Module) -> list[Value | None]:
+        packet = self.packet.payload.descriptor
+        head = Signal(image_head(self.config), name="data_head")
+        m.d.comb += [
+            head.psn.eq(packet.psn),
+            head.retransmission.eq(packet.retransmission),
+            head.body_words.eq(_DATA_WORDS + packet.immediate),
+            head.length.eq(packet.length),
+        ]
+        bth = header_bytes(
+            BTH,
+            opcode=packet.opcode,
+            pad_count=(-packet.length)[:2],
+            ack_req=packet.ack_request,
+            rtx=packet.retransmission,
+            ts=Const(1, 1),
+            psn=packet.psn,
+        )
+        return self._image(head.as_value(), bth, packet.body)
+
+    def _control_image(self, m: Module) -> list[Value | None]:
+        packet = self.control.payload
+        head = Signal(image_head(self.config), name="control_head")
+        m.d.comb += [
+            head.psn.eq(packet.psn),
+            head.retransmission.eq(packet.retransmission),
+            head.body_words.eq(packet.body_words),
+        ]
+        bth = header_bytes(BTH, opcode=packet.opcode, rtx=packet.retransmission, psn=packet.psn)
+        return self._image(head.as_value(), bth, packet.body)
