@@ -83,6 +83,9 @@ class Binder:
         self._plane: int = 0
         self._ev: int = 0
         self._alarm_ps: int = -1
+        self._round_end_ps: int = -1
+        self._last_round_end_ps: int = -1
+        self._byte_ps: int = self._shell.byte_time_ps(0)
 
     def pump(self) -> None:
         """Send while planes have room: control packets first, then data."""
@@ -100,9 +103,8 @@ class Binder:
                 continue
             if not (control and held_back):
                 break
-        if self.rounds.wake_ps >= 0 and self._alarm_ps != self.rounds.wake_ps:
-            self._alarm_ps = self.rounds.wake_ps
-            self._shell.schedule(self._alarm_ps, self._wake, 0)
+        if self.rounds.wake_ps >= 0:
+            self._look_again(self.rounds.wake_ps)
 
     def forget(self, qp: int) -> None:
         """A QP is reset: its control packets that wait are not sent."""
@@ -239,28 +241,46 @@ class Binder:
         if qp.state != QpState.RTS:
             return _IDLE
         psn = qp.next_retransmission()
-        if psn == NO_PSN and not qp.may_send_new():
+        again = psn != NO_PSN
+        if not again and not qp.may_send_new():
             return _IDLE
         usable = qp.usable & self._side.up & qp.peer_ports
         if not usable:
             return _IDLE
         avoided = NONE
-        if psn != NO_PSN and self._another_ev:
-            avoided = qp.tracker.ev[qp.tracker.slot(psn)]
-        if not self._choose(qp, usable, room, avoided):
-            return _BLOCKED
-        if psn == NO_PSN:
-            self._send_new(qp)
+        if again:
+            request = qp.request_of(psn)
+            if request is None:  # completed in between: nothing to send
+                qp.tracker.waiting[qp.tracker.slot(psn)] = 0
+                return _SENT
+            if self._another_ev:
+                avoided = qp.tracker.ev[qp.tracker.slot(psn)]
         else:
-            self._send_again(qp, psn)
+            request = qp.opening
+            if request is None:
+                request = qp.open_next()
+                if not self._valid(request):
+                    self._side.fail(
+                        qp, request, CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION
+                    )
+                    return _SENT
+            psn = qp.tracker.next
+        length = min(qp.mtu, request.length - (psn - request.first) * qp.mtu)
+        size = nominal_size(length, request.with_immediate and psn == request.last)
+        if not self._choose(qp, usable, room, avoided, size):
+            return _BLOCKED
+        if again:
+            self._send_again(qp, request, psn, length, size)
+        else:
+            self._send_new(qp, request, psn, length, size)
         return _SENT
 
-    def _choose(self, qp: SendQp, usable: int, room: int, avoided: int) -> bool:
+    def _choose(self, qp: SendQp, usable: int, room: int, avoided: int, size: int) -> bool:
         """Find plane and EV of the next packet; ``avoided`` is taken only when there is no other."""
         rounds, now_ps = self.rounds, self._shell.now_ps
         while usable:
             plane = rounds.choose(usable, room, now_ps)
-            if plane < 0:
+            if plane < 0 or not self._in_order(plane, size):
                 return False
             index = qp.policy.pick(plane, now_ps)
             if index == avoided and index >= 0:
@@ -279,18 +299,30 @@ class Binder:
             return True
         return False
 
-    def _send_new(self, qp: SendQp) -> None:
-        request = qp.opening
-        if request is None:
-            request = qp.open_next()
-            if not self._valid(request):
-                self._side.fail(qp, request, CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION)
-                return
-        psn = qp.tracker.next
-        last = psn == request.last
-        size = nominal_size(self._length(qp, request, psn), last and request.with_immediate)
+    def _in_order(self, plane: int, size: int) -> bool:
+        """Whether a frame sent now leaves behind those of the round before, so that at no time more than one
+        packet lies between planes, as they leave. Otherwise looks again when it does.
+        """
+        end_ps = self._shell.start_ps(plane) + size * self._byte_ps
+        before_ps = self._round_end_ps if self.rounds.begins_round else self._last_round_end_ps
+        if end_ps <= before_ps:
+            self._look_again(self._shell.now_ps + before_ps - end_ps + 1)
+            return False
+        if self.rounds.begins_round:
+            self._last_round_end_ps = before_ps
+            self._round_end_ps = end_ps
+        elif end_ps > self._round_end_ps:
+            self._round_end_ps = end_ps
+        return True
+
+    def _look_again(self, time_ps: int) -> None:
+        if self._alarm_ps != time_ps:
+            self._alarm_ps = time_ps
+            self._shell.schedule(time_ps, self._wake, 0)
+
+    def _send_new(self, qp: SendQp, request: SendRequest, psn: int, length: int, size: int) -> None:
         asks = self._always_ask or qp.stops_after(size)
-        if not self._emit(qp, request, psn, asks, False):
+        if not self._emit(qp, request, psn, length, asks, False):
             return
         tracker, now_ps = qp.tracker, self._shell.now_ps
         if tracker.missing == 0:
@@ -302,23 +334,18 @@ class Binder:
         qp.last_sent_ps = now_ps
         if qp.congestion is not None:
             qp.congestion.on_send(size)
-        if last:
+        if psn == request.last:
             qp.opening = None
 
-    def _send_again(self, qp: SendQp, psn: int) -> None:
-        request = qp.request_of(psn)
+    def _send_again(self, qp: SendQp, request: SendRequest, psn: int, length: int, size: int) -> None:
+        if not self._emit(qp, request, psn, length, True, True):
+            return
         tracker, now_ps = qp.tracker, self._shell.now_ps
-        if request is None:  # completed in between: nothing to send
-            tracker.waiting[tracker.slot(psn)] = 0
-            return
-        if not self._emit(qp, request, psn, True, True):
-            return
         qp.last_sent_ps = now_ps
         if psn == qp.again:
             qp.again = NO_PSN
             if tracker.is_acked(psn):
                 return
-        size = nominal_size(self._length(qp, request, psn), psn == request.last and request.with_immediate)
         tracker.sent(psn, self._ev, now_ps, size)
         if qp.congestion is not None:
             qp.congestion.on_send(size)
@@ -330,15 +357,10 @@ class Binder:
             return request.length > 0 or self._zero_immediate
         return False
 
-    @staticmethod
-    def _length(qp: SendQp, request: SendRequest, psn: int) -> int:
-        return min(qp.mtu, request.length - (psn - request.first) * qp.mtu)
-
-    def _emit(self, qp: SendQp, request: SendRequest, psn: int, asks: bool, again: bool) -> bool:
+    def _emit(self, qp: SendQp, request: SendRequest, psn: int, length: int, asks: bool, again: bool) -> bool:
         """Build a write and send it on the chosen path. False when its data cannot be read."""
         shell = self._shell
         offset = (psn - request.first) * qp.mtu
-        length = min(qp.mtu, request.length - offset)
         payload: bytes | None = b""
         if length:
             domain = qp.row["protection_domain"]

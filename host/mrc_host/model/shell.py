@@ -109,6 +109,10 @@ class Shell(ABC):
     def room(self, plane: int) -> bool:
         """Whether the transmit FIFO of a plane takes one more frame of any size."""
 
+    def start_ps(self, plane: int) -> int:
+        """When the first bit of a frame would leave that is put into the transmit FIFO of a plane now."""
+        return self.now_ps
+
     @abstractmethod
     def port_up(self, plane: int) -> bool:
         """Whether a port has link and is administratively up."""

@@ -54,16 +54,18 @@ class PlaneRounds:
     ----------
     wake_ps : int
         Time at which the patience with the plane that is waited for ends; −1 when none is.
+    begins_round : bool
+        The last choice is the first of a new round.
     """
 
     __slots__ = (
-        "_new_round",
         "_order",
         "_probation",
         "_served",
         "_slow",
         "_turn",
         "_usable",
+        "begins_round",
         "patience_ps",
         "wake_ps",
     )
@@ -75,7 +77,7 @@ class PlaneRounds:
         self._served: int = 0
         self._slow: int = 0
         self._probation: list[int] = [0] * planes
-        self._new_round: bool = False
+        self.begins_round: bool = False
         self._usable: int = 0
         self._order: list[list[int]] = [
             [(origin + distance) % planes for distance in range(planes)] for origin in range(planes)
@@ -104,7 +106,7 @@ class PlaneRounds:
                 if now_ps < self.wake_ps:
                     return -1
             new_round = True
-        self._new_round = new_round
+        self.begins_round = new_round
         self._usable = usable
         candidates = room & (usable if new_round else due)
         for plane in self._order[self._turn]:
@@ -115,7 +117,7 @@ class PlaneRounds:
     def take(self, plane: int) -> None:
         """The chosen plane is used: the round moves on."""
         chosen = 1 << plane
-        if self._new_round:
+        if self.begins_round:
             late = self._usable & ~self._served
             self._served = chosen
             if late:
