@@ -1,8 +1,10 @@
 """Merging and spreading streams of records."""
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,7 +15,8 @@ class RecordArbiter(wiring.Component):
     """Merges several record streams into one, in turns, through one register.
 
     The source after the one served last comes first, so every source waits for at most one record of each
-    other one. One record a cycle passes.
+    other one. One record a cycle passes while several wait, every second cycle one of a source alone. Which
+    source is next is decided a cycle ahead, so a source's ``ready`` depends on no other source.
 
     Parameters
     ----------
@@ -51,36 +54,39 @@ class RecordArbiter(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        later = Signal(self.sources)  # the sources behind the one that was served last
-        chosen = Signal(range(self.sources))
-        some = Signal()
-        # Later assignments win: the lowest source, then the lowest one behind the last.
-        for source in reversed(range(self.sources)):
-            with m.If(self.inputs[source].valid):
-                m.d.comb += [chosen.eq(source), some.eq(1)]
-        for source in reversed(range(self.sources)):
-            with m.If(self.inputs[source].valid & later[source]):
-                m.d.comb += chosen.eq(source)
-        free = Signal()
+        # The choice is made a cycle before the record passes: no path leads from one source to another.
+        granted = Signal(self.sources)
+        last = Signal(self.sources)
+        free, passes = Signal(), Signal()
+        waiting = Cat(source.valid for source in self.inputs) & ~granted
+        # All bits above the lowest bit of a word are those of -word without that bit: a carry chain's work.
+        later = waiting & (last | -last) & ~last
+        among = Mux(later.any(), later, waiting)
         m.d.comb += [
             free.eq(~self.output.valid | self.output.ready),
-            self.idle.eq(~self.output.valid & ~some),
+            passes.eq(granted.any() & free),
+            self.idle.eq(~self.output.valid & ~Cat(source.valid for source in self.inputs).any()),
         ]
+        with m.If(~granted.any() | free):
+            m.d.sync += granted.eq(among & -among)
+            with m.If(among.any()):
+                m.d.sync += last.eq(among & -among)
         with m.If(free):
-            m.d.sync += self.output.valid.eq(some)
-            with m.Switch(chosen):
-                for source in range(self.sources):
-                    with m.Case(source):
-                        m.d.comb += self.inputs[source].ready.eq(some)
-                        with m.If(some):
-                            m.d.sync += later.eq(-1 << (source + 1))
-                        with m.If(some):
-                            m.d.sync += self.output.payload.eq(self.inputs[source].payload)
+            m.d.sync += self.output.valid.eq(passes)
+        words = [
+            Value.cast(source.payload) & granted[number].replicate(len(Value.cast(source.payload)))
+            for number, source in enumerate(self.inputs)
+        ]
+        with m.If(passes):
+            m.d.sync += Value.cast(self.output.payload).eq(reduce(or_, words))
+        for number, source in enumerate(self.inputs):
+            m.d.comb += source.ready.eq(granted[number] & free)
         return m
 
 
 class RecordBroadcast(wiring.Component):
-    """Hands every record to all of several sinks, each at its own time; the next follows when all took it.
+    """Hands every record to all of several sinks, each at its own time; the next follows two cycles after
+    all took it, so that no path leads from the sinks to the source.
 
     Parameters
     ----------
@@ -112,16 +118,14 @@ class RecordBroadcast(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         served = Signal(self.sinks)
-        now_served = Signal(self.sinks)
+        m.d.comb += [self.input.ready.eq(served.all()), self.idle.eq(~self.input.valid)]
         for number, output in enumerate(self.outputs):
             m.d.comb += [
                 output.valid.eq(self.input.valid & ~served[number]),
                 output.payload.eq(self.input.payload),
-                now_served[number].eq(served[number] | (output.valid & output.ready)),
             ]
-        m.d.comb += [self.input.ready.eq(now_served.all()), self.idle.eq(~self.input.valid)]
-        with m.If(self.input.valid):
-            m.d.sync += served.eq(now_served)
-            with m.If(self.input.ready):
-                m.d.sync += served.eq(0)
+            with m.If(output.valid & output.ready):
+                m.d.sync += served[number].eq(1)
+        with m.If(served.all()):
+            m.d.sync += served.eq(0)
         return m
