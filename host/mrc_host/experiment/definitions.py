@@ -118,6 +118,16 @@ DEFINITIONS: dict[str, Definition] = {
         "Frames the fabric dropped for any reason, and frames a NIC received and discarded; duplicates and "
         "trimmed packets that were answered are not discarded.",
     ),
+    "frames_marked": Definition("frames", "Frames that switches marked with CE."),
+    "frames_trimmed": Definition("frames", "Frames that switches cut and marked as trimmed."),
+    "trimmed_headers_lost": Definition(
+        "frames", "Trimmed frames that switches dropped after all, because their control queue was full."
+    ),
+    "fault_hits": Definition(
+        "packets",
+        "Packets that faults of the experiment changed, delayed, repeated or lost on links; one that two "
+        "faults hit counts twice.",
+    ),
     "window_packets": Definition(
         "packets",
         "Packets in flight that fill the links of one host: its rate times the mean round-trip time of its "

@@ -20,6 +20,7 @@ from mrc_host.documents import line_of, read_mapping
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.schema import Experiment, check_experiment
 from mrc_host.experiment.workload import WORKLOADS, Workload
+from mrc_host.fabric.faults import FAULTS, FaultSpec
 
 __all__ = ["load_experiment", "parse_experiment", "resolved_yaml"]
 
@@ -187,7 +188,19 @@ def _known_keys(keys: Sequence[str], data: Mapping[str, Any]) -> list[str]:
             section = data.get("workload")
             kind = section.get("kind") if isinstance(section, Mapping) else None
             model = WORKLOADS.get(str(kind), model)
+        if issubclass(model, FaultSpec):
+            model = FAULTS.get(_fault_kind(keys, data), model)
     return list(model.model_fields)
+
+
+def _fault_kind(keys: Sequence[str], data: Mapping[str, Any]) -> str:
+    """Return what kind the fault is that a path leads to."""
+    faults = data.get("faults")
+    number = int(keys[1]) if len(keys) > 1 and keys[1].isdigit() else -1
+    if not isinstance(faults, Sequence) or not 0 <= number < len(faults):
+        return ""
+    fault = faults[number]
+    return str(fault.get("kind")) if isinstance(fault, Mapping) else ""
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

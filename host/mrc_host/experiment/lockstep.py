@@ -52,6 +52,9 @@ class FabricLike(Protocol):
 class Observer:
     """Sees what happens in a run, window by window; the base class ignores it."""
 
+    def started(self, start_ps: int, limit_ps: int) -> None:
+        """The run begins at a time, before which nothing happens, and ends at another at the latest."""
+
     def transmitted(self, host: int, frames: Sequence[Frame]) -> None:
         """Frames that left a NIC."""
 
@@ -171,6 +174,7 @@ class Lockstep:
         first = max(host.nic.time_ps for host in self._hosts)
         start = now = -(-first // START_GRID_PS) * START_GRID_PS
         interrupted = False
+        self._observer.started(start, start + limit_ps)
         self._fabric.advance(start)
         self._take(self._run_nics(None, start))
         for host in self._hosts:

@@ -61,6 +61,10 @@ class Observations:
         By the fabric.
     frames_discarded : int
         By the NICs.
+    frames_marked, frames_trimmed, trimmed_headers_lost : int
+        By switches; of those that were trimmed, what found no room after all.
+    fault_hits : int
+        Packets that a fault changed, delayed, repeated or lost.
     """
 
     experiment: Experiment
@@ -71,6 +75,10 @@ class Observations:
     verifications: list[Verification]
     frames_dropped: int
     frames_discarded: int
+    frames_marked: int = 0
+    frames_trimmed: int = 0
+    trimmed_headers_lost: int = 0
+    fault_hits: int = 0
 
 
 @dataclass
@@ -312,6 +320,8 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
     values["spurious_ratio"] = causes[2] / sent_data if sent_data else None
     values["trimmed_fraction"] = trimmed / sent_data if sent_data else None
     values["packets_lost"] = seen.frames_dropped + seen.frames_discarded
+    for name in ("frames_marked", "frames_trimmed", "trimmed_headers_lost", "fault_hits"):
+        values[name] = getattr(seen, name)
     if not arrived:
         reasons["out_of_order_fraction"] = "no data packet arrived"
     if not sent_data:

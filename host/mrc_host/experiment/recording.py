@@ -5,6 +5,7 @@
 ``packets.parquet``        a row per packet at a NIC port
 ``queues.parquet``         depth of switch queues at sampling times
 ``flows.json``             a completed flow against its bounds
+``faults.json``            what each fault of the experiment met
 ``counters.json``          counters of links, ports and NICs
 ``metrics.parquet``        the metrics in long form
 =========================  ==========================================================================
@@ -15,6 +16,7 @@ set-up do not exist.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,7 @@ def write_records(
         {"direction": "number of the link direction the port feeds", "peak_bytes": "since the sample before"},
     )
     directory.write_json("flows.json", [_flow(result) for result in flows])
+    directory.write_json("faults.json", [asdict(outcome) for outcome in testbed.faults.outcomes()])
     directory.write_json("counters.json", _counters(testbed, counters))
     known = {name: metric for name, metric in metrics.items() if metric.value is not None}
     directory.write_table(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mrc_host.errors import InfrastructureError, MrcError
+from mrc_host.errors import ConfigError, InfrastructureError, MrcError
 from mrc_host.experiment.lockstep import Lockstep, LockstepResult, Observer
 from mrc_host.experiment.metrics import (
     Metric,
@@ -40,6 +40,7 @@ from mrc_host.experiment.rundir import RunDirectory, utc_now
 from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.testbed import Testbed, build_testbed, set_up
 from mrc_host.fabric.capture import capture_link
+from mrc_host.fabric.packet import DropReason
 from mrc_host.nic.base import Watch
 from mrc_host.nic.device import Counters, read_counters
 from mrc_host.packets.pcapng import PcapngWriter
@@ -118,13 +119,18 @@ class _Run:
 
 
 class _Watcher(Observer):
-    """Passes on what the runner sees: writes to memory, and the progress."""
+    """Passes on what the runner sees: the start, writes to memory, and the progress."""
 
     def __init__(self, testbed: Testbed, view: ProgressView) -> None:
         self._testbed = testbed
         self._view = view
         self._shown = 0.0
         self._total = sum(state.flow.messages for state in testbed.states)
+
+    def started(self, start_ps: int, limit_ps: int) -> None:
+        """Give faults their times, and let NICs see the links that go down and up."""
+        for change in self._testbed.faults.start(start_ps, limit_ps):
+            self._testbed.nics[change.host].schedule_link(change.time_ps, change.plane, change.up)
 
     def watched(self, host: int, watches: Sequence[Watch]) -> None:
         """Note writes into receive buffers."""
@@ -172,7 +178,8 @@ def run_experiment(
     Raises
     ------
     ConfigError
-        The experiment cannot be built as described.
+        The experiment cannot be built as described, or a fault met nothing; in the latter case everything
+        was measured and reported all the same.
     InfrastructureError
         A stage failed; the message names it, and the directory holds the journal.
     """
@@ -223,6 +230,10 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
                 verifications,
                 totals.dropped,
                 sum(_discarded(counter) for counter in counters),
+                frames_marked=totals.marked,
+                frames_trimmed=totals.trimmed,
+                trimmed_headers_lost=totals.drops.get(DropReason.TRIMMED_QUEUE_FULL, 0),
+                fault_hits=sum(fault.hit for fault in testbed.faults.outcomes()),
             )
             metrics = compute_metrics(seen)
             complete = outcome.finished and not outcome.interrupted
@@ -230,6 +241,10 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
             if outcome.interrupted:
                 for metric in metrics.values():
                     metric.verdict = INCONCLUSIVE if metric.limits else None
+            without_effect = _fault_without_effect(testbed, outcome)
+            if without_effect is not None:
+                verdict = ERROR
+                run.document["error"] = str(without_effect)
             run.directory.write_json(
                 "metrics.json", {name: metric.as_dict() for name, metric in metrics.items()}
             )
@@ -245,6 +260,8 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
         make_report(run.directory.path)
     run.document["speed"]["stage_seconds"] = {name: round(value, 3) for name, value in run.seconds.items()}
     run.write_document()
+    if without_effect is not None:
+        raise without_effect
     code = EXIT_INTERRUPTED if outcome.interrupted else EXIT_CODES[verdict]
     return RunResult(run.directory.path, verdict, metrics, complete, code)
 
@@ -267,6 +284,17 @@ def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter]) -> Lock
         finally:
             for capture in captures:
                 capture.close()
+
+
+def _fault_without_effect(testbed: Testbed, outcome: LockstepResult) -> ConfigError | None:
+    """Return what is wrong with a run in which a fault met nothing; an interrupted one may end before it."""
+    if outcome.interrupted:
+        return None
+    try:
+        testbed.faults.check_matched((outcome.end_ps - outcome.start_ps) / 1_000_000)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _drain_ps(testbed: Testbed) -> int:

@@ -27,8 +27,10 @@ from mrc_host.experiment.fields import (
     whole,
 )
 from mrc_host.experiment.workload import WORKLOADS, Flow, Workload
+from mrc_host.fabric.faults import FaultSpec, check_fault
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
+from mrc_host.fabric.usid import ev_set
 from mrc_host.model.options import ModelOptions
 from mrc_rtl.config import ConfigurationError, NicConfig
 from mrc_rtl.wire import MPR_UNIT_PSNS, MTU_CHOICES
@@ -288,6 +290,8 @@ class Experiment(Section):
         Seed of everything random.
     nic, fabric, workload, qp, limits, criteria, capture, records, runner
         Sections.
+    faults : list of FaultSpec
+        What goes wrong, where and when; see docs/faults.md.
     host_latency_ns : float
         Time from a completion in memory to what software does about it.
     """
@@ -300,6 +304,9 @@ class Experiment(Section):
     fabric: TopologySpec
     workload: Annotated[SerializeAsAny[Workload], BeforeValidator(_check_workload)]
     qp: QueuePairSection = Field(default_factory=QueuePairSection)
+    faults: list[Annotated[SerializeAsAny[FaultSpec], BeforeValidator(check_fault)]] = Field(
+        default_factory=list
+    )
     host_latency_ns: Annotated[float, number(NANOSECONDS, 1, 1e6)] = 1000.0
     limits: Limits = Field(default_factory=Limits)
     criteria: list[Criterion] = Field(default_factory=list)
@@ -350,6 +357,7 @@ def check_experiment(experiment: Experiment) -> None:
     topology = experiment.topology()
     _check_engine_and_fabric(experiment, config, topology)
     _check_queue_pairs(experiment, config)
+    _check_faults(experiment, config, topology)
     flows = experiment.flows()
     links = {frozenset((flow.source, flow.target)) for flow in flows}
     for host in range(topology.hosts):
@@ -427,4 +435,25 @@ def _check_queue_pairs(experiment: Experiment, config: NicConfig) -> None:
                 "workload.outstanding_messages",
                 f"at most {limit}, the immediates a NIC can stash",
                 experiment.workload.outstanding_messages,
+            )
+
+
+def _check_faults(experiment: Experiment, config: NicConfig, topology: Topology) -> None:
+    known = ev_set(experiment.entropy_values(config), topology.planes, topology.t1_per_plane)
+    for index, fault in enumerate(experiment.faults):
+        path = f"faults.{index}"
+        try:
+            fault.check(topology)
+        except ConfigError as error:
+            raise ConfigError(f"{path}.{error.path}", error.expected, error.value) from error
+        for ev in fault.ev or ():
+            if ev not in known:
+                raise ConfigError(
+                    f"{path}.ev", f"one of a queue pair's {len(known)} EVs, such as {known[0]:#x}", hex(ev)
+                )
+        if fault.from_us >= experiment.limits.simulated_time_us:
+            raise ConfigError(
+                f"{path}.from_us",
+                f"below limits.simulated_time_us = {experiment.limits.simulated_time_us:g}",
+                fault.from_us,
             )

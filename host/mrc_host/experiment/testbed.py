@@ -18,6 +18,7 @@ from mrc_host.experiment.transfer import FlowState, Transfer, memory_bytes
 from mrc_host.experiment.workload import Flow
 from mrc_host.fabric.bounds import control_frame_bytes, data_frame_bytes
 from mrc_host.fabric.events import component_key, random_bits
+from mrc_host.fabric.faults.running import RunningFaults
 from mrc_host.fabric.model import Fabric
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
@@ -53,6 +54,8 @@ class Testbed:
         By flow number.
     log : PacketLog
         Every packet at every NIC port.
+    faults : RunningFaults
+        What goes wrong on the fabric.
     """
 
     experiment: Experiment
@@ -61,6 +64,7 @@ class Testbed:
     fabric: Fabric
     log: PacketLog
     states: list[FlowState]
+    faults: RunningFaults
     nics: list[Nic] = field(default_factory=list)
     hosts: list[Host] = field(default_factory=list)
     applications: list[Transfer] = field(default_factory=list)
@@ -113,7 +117,8 @@ def build_testbed(
     states = [
         FlowState(flow, workload.operation == "write_imm", workload.outstanding_messages) for flow in flows
     ]
-    testbed = Testbed(experiment, config, topology, fabric, PacketLog(fabric), states)
+    faults = RunningFaults(experiment.faults, fabric, experiment.seed)
+    testbed = Testbed(experiment, config, topology, fabric, PacketLog(fabric), states, faults)
     mac = MacOptions(
         gbps=Fraction(str(experiment.fabric.rate_gbps)), fifo_bytes=experiment.nic.transmit_fifo_bytes
     )

@@ -13,9 +13,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from mrc_host.fabric.faults.base import FAULTS, FaultSpec, register_fault
+from mrc_host.fabric.faults.base import FAULTS, FaultSpec, check_fault, register_fault
 
-__all__ = ["FAULTS", "FaultSpec", "register_fault"]
+__all__ = ["FAULTS", "FaultSpec", "check_fault", "register_fault"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
