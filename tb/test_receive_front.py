@@ -7,7 +7,7 @@ a memory that pauses at random.
 Checks: memory holds exactly the bytes of the writes; every frame has one outcome, per port, and those of the
 frames whose fate does not depend on timing are as told; a report for every placed packet and duplicate.
 Timing: everything ends within a bounded number of cycles, the assembly is idle then, and frames of the
-smallest size back to back at 64 bits a cycle are all accepted.
+smallest size back to back at 64 bits a cycle are all accepted, as are a SACK and an ACK for every packet.
 """
 
 import random
@@ -416,3 +416,28 @@ async def smallest_frames_back_to_back_are_all_accepted(dut) -> None:
         words = sum(-(-len(seen.data) // 8) for seen in frames)
         assert cycles <= words * 1.3 + 8, "the source sends back to back"
     assert front.ram.read(BUS_BASE, 2 * count) == b"".join(b"%02d" % number for number in range(count))
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def a_sack_and_an_ack_for_every_packet_are_all_handed_over(dut) -> None:
+    front = Front(dut)
+    await front.begin()
+    front.pace()
+    pairs = 20
+    for number in range(pairs):
+        for plane in range(PLANES):
+            for opcode in (Opcode.SACK, Opcode.ACKNOWLEDGE):
+                await front.send(plane, frame(plane, opcode, psn=number, srv6=False))
+    await front.drain()
+    for plane in range(PLANES):
+        assert await front.counters(plane) == {
+            PortCounter.RX_FRAMES: 2 * pairs, PortCounter.CONTROL: 2 * pairs
+        }  # fmt: skip
+        found = [
+            (record["opcode"], record["psn"])
+            for record in front.found["feedback"]
+            if record["plane"] == plane
+        ]
+        assert found == [
+            (opcode, number) for number in range(pairs) for opcode in (Opcode.SACK, Opcode.ACKNOWLEDGE)
+        ]

@@ -34,7 +34,6 @@ __all__ = [
     "placed_record",
     "qp_error",
     "receive_init",
-    "receive_record",
     "receive_state",
     "received_report",
     "region_answer",
@@ -135,33 +134,6 @@ class TraceKind(IntEnum):
     LOSS = 5
     EV_CHANGE = 6
     TIMER = 7
-
-
-def receive_record(config: NicConfig) -> data.StructLayout:
-    """A received frame after its plane's parser: good FCS and ICRC, addressed to this NIC, complete.
-
-    ``source`` is the inner source address as big-endian integer; ``length`` the payload in bytes without pad
-    and ICRC, which stands in the plane's packet buffer behind that of the records before, first byte in lane 0;
-    ``received_at`` the low 16 bits of the tick counter when the frame ended.
-    """
-    return data.StructLayout(
-        {
-            "opcode": 8,
-            "psn": 24,
-            "destination_qpn": 24,
-            "partition_key": 16,
-            "ack_request": 1,
-            "retransmission": 1,
-            "timestamped": 1,
-            "source": 128,
-            "body": BODY_BITS,
-            "ev": 32,
-            "marked": 1,
-            "trimmed": 2,
-            "length": 13,
-            "received_at": 16,
-        }
-    )
 
 
 def buffer_address_bits(config: NicConfig) -> int:

@@ -24,6 +24,7 @@ from mrc_rtl.responder.rx_tracker import RxTracker
 from mrc_rtl.tables import MEMORY_REGION, QP_RECEIVE, QpErrorReason, QpState
 from mrc_rtl.wire import AethSyndrome, NackReason, Opcode
 from record_benches import command, send, simulate
+from record_words import RecordSource
 
 PSNS = 1 << 24
 PEER = wire.inner_address(3)
@@ -111,9 +112,8 @@ class Bench:
         self.core = Core(self.config)
         self.found: dict[str, list[dict[str, int]]] = defaultdict(list)
         self.reports: list[dict[str, int]] = []
+        self.sources = [RecordSource(port, self.config) for port in self.core.admission.records]
         self.place_ready = True
-        self.cycle = 0
-        self.counted_at: list[int] = []
 
     async def collect(self, ctx: Any) -> None:
         ports = [(name, getattr(self.core.admission, name)) for name in COLLECTED]
@@ -126,14 +126,11 @@ class Bench:
             signals = [signal for _, port in ports for signal in (port.valid, port.ready)]
             payloads = [port.payload for _, port in ports]
             sampled = await ctx.tick().sample(*signals, *payloads)
-            self.cycle += 1
             values = sampled[-3 * len(ports) :]
             for n, (name, port) in enumerate(ports):
                 if values[2 * n] and values[2 * n + 1]:
                     value = values[2 * len(ports) + n]
                     self.found[name].append({key: value[key] for key in port.payload.shape().members})
-                    if name == "counter":
-                        self.counted_at.append(self.cycle)
 
     async def write_qp(self, ctx: Any, qp: int = QP, **changes: int) -> None:
         fields = {
@@ -164,7 +161,9 @@ class Bench:
         await self.write_qp(ctx)
 
     async def offer(self, ctx: Any, packet: dict[str, int], plane: int = 0) -> None:
-        await send(ctx, self.core.admission.records[plane], **packet)
+        self.sources[plane].put(packet)
+        while self.sources[plane].waiting:
+            await ctx.tick()
 
     async def outcome(self, ctx: Any, packet: dict[str, int], plane: int = 0) -> PortCounter:
         """Offer a record and return what becomes of it."""
@@ -197,7 +196,7 @@ class Bench:
             await script(ctx)
             assert not self.found["tracker_error_out"]
 
-        simulate(self.core, bench, background=(self.collect,))
+        simulate(self.core, bench, background=(self.collect, *(source.run for source in self.sources)))
 
 
 @pytest.mark.parametrize("width", [64, 128, 512])
@@ -456,25 +455,17 @@ def test_rate(width: int) -> None:
     bench = Bench(width, mpr_psns=1024)
 
     async def script(ctx: Any) -> None:
-        port = bench.core.admission.records[0]
-        other = bench.core.admission.records[1]
-        for number in range(0, 60, 2):
-            for plane, record_port in enumerate((port, other)):
-                kind = (Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM, Opcode.SACK)[number % 3]
-                packet = record(kind, FIRST_PSN + number + plane, length=0 if kind == Opcode.SACK else 64)
-                ctx.set(record_port.payload, packet)
-                ctx.set(record_port.valid, 1)
-            waiting = {0, 1}
-            while waiting:
-                *_, one, two = await ctx.tick().sample(port.ready, other.ready)
-                for plane, ready in enumerate((one, two)):
-                    if ready and plane in waiting:
-                        waiting.discard(plane)
-                        ctx.set((port, other)[plane].valid, 0)
+        for number in range(60):
+            kind = (Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM, Opcode.SACK)[number // 2 % 3]
+            packet = record(kind, FIRST_PSN + number, length=0 if kind == Opcode.SACK else 64)
+            bench.sources[number % 2].put(packet)
+        while any(source.waiting for source in bench.sources):
+            await ctx.tick()
         await bench.pause(ctx, 40)
-        assert len(bench.counted_at) == 60
-        gaps = [b - a for a, b in zip(bench.counted_at, bench.counted_at[1:], strict=False)]
-        assert max(gaps[2:]) <= bench.config.packet_interval, gaps
+        assert len(bench.found["counter"]) == 60
+        taken = sorted(cycle for source in bench.sources for cycle in source.taken_at)
+        gaps = [b - a for a, b in zip(taken, taken[1:], strict=False)]
+        assert max(gaps) <= bench.config.packet_interval, gaps
 
     bench.run(script)
 
@@ -557,4 +548,6 @@ def test_random_traffic_places_each_psn_once(width: int) -> None:
         await bench.set_up(ctx)
         await script(ctx)
 
-    simulate(bench.core, first, source, memory, background=(bench.collect,))
+    simulate(
+        bench.core, first, source, memory, background=(bench.collect, *(one.run for one in bench.sources))
+    )

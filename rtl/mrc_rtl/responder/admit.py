@@ -2,44 +2,33 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .. import layouts, records, tables, wire
-from ..config import QP_NUMBER_BASE, NicConfig
+from .. import records
+from ..config import NicConfig
 from ..records import PORT_COUNTERS, PortCounter, Trimmed
 from ..stream import TableBus
 from ..tables import QpErrorReason
-from ..wire import AethSyndrome, NackReason, Opcode
+from ..wire import AethSyndrome, NackReason
 from .buffer_ledger import BufferLedger
 from .claim_bits import ClaimBits
-from .receive_contexts import ReceiveContexts, context_field, is_receiving
+from .intake import Intake, admitted
+from .receive_contexts import ReceiveContexts, is_receiving
+from .record_memory import RecordPort
 
 __all__ = ["Admission"]
-
-_FEEDBACK = (Opcode.ACKNOWLEDGE, Opcode.SACK, Opcode.NACK)
-_WRITES = tuple(opcode for opcode in Opcode if wire.is_write(opcode))
-
-_STAMPED = layouts.headers_layout(wire.METH, wire.TSETH, wire.RETH, wire.IMMDT)
-_UNSTAMPED = layouts.headers_layout(wire.METH, wire.RETH, wire.IMMDT)
-
-
-def _admitted(config: NicConfig) -> data.StructLayout:
-    """A packet behind its first checks. ``outcome``: decided already, ACCEPTED: a write to be decided."""
-    place = records.place_command(config)
-    kept = {name: place.members[name] for name in place.members if name not in ("drop", "bus_address")}
-    of_message = {"rqmsn": 16, "message_number": 16, "message_length": 32, "immediate_value": 32}
-    return data.StructLayout({**kept, "trimmed": 2, "outcome": 5, **of_message})
 
 
 class Admission(wiring.Component):
     """Takes the planes' records in turn and decides about each, three packets at a time in three stages.
 
-    *Check* reads the QP's static context: QP, state, peer, P_Key, opcode. Feedback goes to the requester, a
-    write asks for its memory region. *Region* waits for the answer. *Decide* reads the QP's state again, its
-    expected PSN and the claimed bit, and ends the packet with exactly one outcome: placed and claimed,
-    duplicate, answered trim, or dropped with a reason. A full placement queue drops, it never holds.
+    *Intake* reads the record and the QP's static context: QP, state, peer, P_Key, opcode. Feedback goes to
+    the requester, a write asks for its memory region. *Region* waits for the answer. *Decide* reads the QP's
+    state again, its expected PSN and the claimed bit, and ends the packet with exactly one outcome: placed
+    and claimed, duplicate, answered trim, or dropped with a reason. A full placement queue drops, it never
+    holds.
 
     Order of the checks, each with its counter: QP, peer, P_Key, opcode, window, duplicate, region, room.
     A write of no bytes needs no region. A trimmed write needs none either and changes nothing.
@@ -50,7 +39,7 @@ class Admission(wiring.Component):
 
     Members
     -------
-    records : streams of records.receive_record, one per plane
+    records : RecordPort, one per plane
     table : TableBus
         Table qp_receive.
     region, region_answer : streams
@@ -65,7 +54,7 @@ class Admission(wiring.Component):
         To the tracker; ``init`` also to the immediates.
     trace : stream of records.trace_record
         With ``config.trace``: ADMIT, detail {outcome 8, trimmed 8, expected PSN 24 (bits 39:16)}. A record
-        that is not taken at once may be lost.
+        that is not taken holds the next packet.
     idle : 1
 
     Source: protocol.md 3.2; profile.md 2, 5, 6; design, rules 1, 3, 8 and 13.
@@ -74,7 +63,7 @@ class Admission(wiring.Component):
     def __init__(self, config: NicConfig) -> None:
         self.config = config
         members: dict[str, Any] = {
-            "records": In(stream.Signature(records.receive_record(config))).array(config.planes),
+            "records": In(RecordPort(config)).array(config.planes),
             "table": In(TableBus()),
             "region": Out(stream.Signature(records.region_request(config))),
             "region_answer": In(stream.Signature(records.region_answer(config))),
@@ -100,6 +89,7 @@ class Admission(wiring.Component):
         if config.trace:
             members["trace"] = Out(stream.Signature(records.trace_record(config)))
         super().__init__(members)
+        self._dense = config.packet_interval <= 4
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -117,189 +107,46 @@ class Admission(wiring.Component):
             claims.clear_psn.eq(contexts.clear_psn),
             contexts.cleared.eq(claims.cleared),
         ]
-        layout = _admitted(self.config)
-        checked = Signal(layout)
-        asked = Signal()  # its region is asked for
-        hand_over = Signal()
+        m.submodules.intake = intake = Intake(self.config)
+        for plane, port in enumerate(self.records):
+            wiring.connect(m, intake.records[plane], wiring.flipped(port))
+        wiring.connect(m, intake.context, contexts.context)
         region_free = Signal()
-        checking = self._check(m, contexts, checked, asked, hand_over, region_free)
+        hand_over = Signal()
+        m.d.comb += [
+            intake.epoch.eq(contexts.epoch),
+            contexts.entered.eq(intake.start),
+            self.region.payload.eq(intake.region),
+            self.feedback.payload.eq(intake.feedback),
+            self.region.valid.eq(intake.valid & region_free & intake.writes_region),
+            self.feedback.valid.eq(intake.valid & region_free & intake.feeds_back),
+            intake.ready.eq(
+                region_free
+                & (~intake.writes_region | self.region.ready)
+                & (~intake.feeds_back | self.feedback.ready)
+            ),
+            hand_over.eq(intake.valid & intake.ready),
+        ]
 
         # Region: wait for the answer.
         waiting = Signal()
         waits_for_answer = Signal()
-        packet = Signal(layout)
+        packet = Signal(admitted(self.config), reset_less=True)
         decide_free = Signal()
         move = Signal()
         m.d.comb += [
             move.eq(waiting & decide_free & (~waits_for_answer | self.region_answer.valid)),
             self.region_answer.ready.eq(waiting & decide_free & waits_for_answer),
-            region_free.eq(~waiting | move),
+            region_free.eq(~waiting | (move if self._dense else 0)),
         ]
         with m.If(move):
             m.d.sync += waiting.eq(0)
         with m.If(hand_over):
-            m.d.sync += [waiting.eq(1), packet.eq(checked), waits_for_answer.eq(asked)]
+            m.d.sync += [waiting.eq(1), packet.eq(intake.packet), waits_for_answer.eq(intake.writes_region)]
 
         deciding = self._decide(m, contexts, claims, packet, move, waits_for_answer, decide_free)
-        m.d.comb += self.idle.eq(contexts.idle & ~(checking | waiting | deciding))
+        m.d.comb += self.idle.eq(contexts.idle & ~(intake.busy | waiting | deciding))
         return m
-
-    # Check -------------------------------------------------------------------------------------------
-
-    def _check(
-        self, m: Module, contexts: Any, checked: Any, asked: Signal, hand_over: Signal, region_free: Signal
-    ) -> Value:
-        """First stage; returns whether it is busy."""
-        config = self.config
-        planes = config.planes
-        entries = contexts.entries
-        now = Signal(records.receive_record(config))
-        plane = Signal(records.plane_bits(config))
-        chosen = Signal.like(plane)
-        some = Signal()
-        offered = Signal(records.receive_record(config))
-        for origin in range(planes):
-            with m.If(plane == origin):
-                for distance in range(planes, 0, -1):
-                    candidate = (origin + distance) % planes
-                    with m.If(self.records[candidate].valid):
-                        m.d.comb += [chosen.eq(candidate), some.eq(1)]
-        for number, port in enumerate(self.records):
-            with m.If(chosen == number):
-                m.d.comb += offered.eq(port.payload)
-
-        # Rows of the context that hold something to check, in the order of reading.
-        field = tables.QP_RECEIVE.field
-        rows = sorted({field(name).word // entries.row_words for name in ("state", "peer_high", "peer_low")})
-        step = Signal(range(len(rows) + 1))
-        busy = Signal()
-        load = Signal()
-        checks = Signal()  # all rows were read
-        known = Signal()
-        receiving = Signal()
-        partition_right = Signal()
-        high_right = Signal()
-        low_right = Signal()
-        epoch = Signal()
-        protection_domain = Signal(8)
-        qp = now.destination_qpn[: config.qp_bits]
-        m.d.comb += [
-            load.eq(~busy & some & ~contexts.busy),
-            checks.eq(busy & (step == len(rows))),
-            contexts.reading.eq(load | busy),
-            contexts.enable.eq(load | (busy & (step < len(rows) - 1))),
-            contexts.qp.eq(Mux(load, offered.destination_qpn, qp)),
-            contexts.state_enable[0].eq(load),
-            contexts.state_qp[0].eq(offered.destination_qpn),
-            contexts.entered.eq(load),
-        ]
-        following = Signal(range(max(2, entries.rows)))
-        with m.Switch(Mux(load, 0, step + 1)):
-            for number, row in enumerate(rows):
-                with m.Case(number):
-                    m.d.comb += following.eq(row)
-        m.d.comb += contexts.row.eq(following)
-        for number, port in enumerate(self.records):
-            m.d.comb += port.ready.eq(load & (chosen == number))
-        with m.If(load):
-            m.d.sync += [now.eq(offered), plane.eq(chosen), busy.eq(1), step.eq(0), epoch.eq(contexts.epoch)]
-        with m.If(busy & ~checks):
-            m.d.sync += step.eq(step + 1)
-
-        def word(name: str) -> Value:
-            start = 64 * (field(name).word % entries.row_words)
-            return contexts.data[start : start + 64]
-
-        with m.If(busy):
-            base = QP_NUMBER_BASE >> config.qp_bits
-            with m.If(step == 0):
-                m.d.sync += [
-                    known.eq(now.destination_qpn[config.qp_bits :] == base),
-                    receiving.eq(is_receiving(contexts.state[0])),
-                ]
-            with m.If(step == rows.index(field("state").word // entries.row_words)):
-                m.d.sync += [
-                    protection_domain.eq(context_field("protection_domain", word("protection_domain"))),
-                    partition_right.eq(
-                        context_field("partition_key", word("partition_key")) == now.partition_key
-                    ),
-                ]
-            with m.If(step == rows.index(field("peer_high").word // entries.row_words)):
-                m.d.sync += high_right.eq(word("peer_high") == now.source[64:])
-            with m.If(step == rows.index(field("peer_low").word // entries.row_words)):
-                m.d.sync += low_right.eq(word("peer_low") == now.source[:64])
-
-        writes = Signal()
-        feeds_back = Signal()
-        body = now.body
-        stamped = data.View(_STAMPED, body[records.BODY_BITS - _STAMPED.size :])
-        unstamped = data.View(_UNSTAMPED, body[records.BODY_BITS - _UNSTAMPED.size :])
-        reth = Signal(layouts.RETH)
-        m.d.comb += [
-            writes.eq(now.opcode.matches(*_WRITES)),
-            feeds_back.eq(now.opcode.matches(*_FEEDBACK) & (checked.outcome == PortCounter.CONTROL)),
-            reth.eq(Mux(now.timestamped, Value.cast(stamped.reth), Value.cast(unstamped.reth))),
-        ]
-        with m.If(~known | ~receiving):
-            m.d.comb += checked.outcome.eq(PortCounter.DROP_QP)
-        with m.Elif(~high_right | ~low_right):
-            m.d.comb += checked.outcome.eq(PortCounter.DROP_PEER)
-        with m.Elif(~partition_right):
-            m.d.comb += checked.outcome.eq(PortCounter.DROP_PKEY)
-        with m.Elif(writes):
-            m.d.comb += checked.outcome.eq(PortCounter.ACCEPTED)
-        with m.Elif(now.opcode.matches(*_FEEDBACK)):
-            m.d.comb += checked.outcome.eq(PortCounter.CONTROL)
-        with m.Else():
-            m.d.comb += checked.outcome.eq(PortCounter.DROP_OPCODE)
-        m.d.comb += [
-            checked.qp.eq(qp),
-            checked.plane.eq(plane),
-            checked.epoch.eq(epoch),
-            checked.timestamp.eq(stamped.tseth.tx_timestamp),
-            checked.last.eq(now.opcode.matches(*(opcode for opcode in Opcode if wire.is_last(opcode)))),
-            checked.immediate.eq(
-                now.opcode.matches(*(opcode for opcode in Opcode if wire.has_immediate(opcode)))
-            ),
-            checked.rqmsn.eq(stamped.meth.rqmsn),
-            checked.message_number.eq(stamped.meth.msn),
-            checked.message_number.eq(stamped.meth.msn),
-            checked.message_length.eq(reth.dma_len),
-            checked.immediate_value.eq(
-                Mux(now.timestamped, Value.cast(stamped.immdt), Value.cast(unstamped.immdt))
-            ),
-        ]
-        for name in (
-            "psn", "ev", "timestamped", "received_at", "marked", "retransmission", "ack_request", "length",
-            "trimmed",
-        ):  # fmt: skip
-            m.d.comb += checked[name].eq(now[name])
-
-        # Where it goes.
-        request = self.region.payload
-        feedback = self.feedback.payload
-        m.d.comb += [
-            asked.eq(
-                (checked.outcome == PortCounter.ACCEPTED) & (now.trimmed == Trimmed.NO) & (now.length != 0)
-            ),
-            self.region.valid.eq(checks & region_free & asked),
-            self.feedback.valid.eq(checks & region_free & feeds_back),
-            hand_over.eq(
-                checks & region_free & (~asked | self.region.ready) & (~feeds_back | self.feedback.ready)
-            ),
-            request.key.eq(reth.rkey),
-            request.protection_domain.eq(protection_domain),
-            request.address.eq(reth.va),
-            request.length.eq(now.length),
-            request.write.eq(1),
-            feedback.qp.eq(qp),
-            feedback.plane.eq(plane),
-        ]
-        for name in ("opcode", "psn", "retransmission", "body", "received_at"):
-            m.d.comb += feedback[name].eq(now[name])
-        with m.If(hand_over):
-            m.d.sync += busy.eq(0)
-        return busy | some
 
     # Decide ------------------------------------------------------------------------------------------
 
@@ -316,7 +163,7 @@ class Admission(wiring.Component):
         """Last stage; returns whether it is busy."""
         config = self.config
         m.submodules.ledger = ledger = BufferLedger(config)
-        packet = Signal(_admitted(config))
+        packet = Signal(admitted(config), reset_less=True)
         region_ok = Signal()
         bus_address = Signal(config.address_width)
         inside = Signal()
@@ -335,7 +182,10 @@ class Admission(wiring.Component):
                 taken[number].eq(open_ends[number] & output.ready),
             ]
         m.d.sync += open_ends.eq(open_ends & ~taken)
-        m.d.comb += free.eq(~looking & ~deciding & ~(open_ends & ~taken).any())
+        # Where packets are far enough apart, no path leads from the outputs to what comes next.
+        held = open_ends & ~taken if self._dense else open_ends
+        traced = self.trace.valid & ~self.trace.ready if config.trace else Const(0)
+        m.d.comb += free.eq(~looking & ~deciding & ~held.any() & ~traced)
 
         m.d.comb += [
             claims.read.eq(move),
@@ -343,8 +193,8 @@ class Admission(wiring.Component):
             claims.psn.eq(arriving.psn),
             claims.held_qp.eq(packet.qp),
             claims.held_psn.eq(packet.psn),
-            contexts.state_enable[1].eq(move),
-            contexts.state_qp[1].eq(arriving.qp),
+            contexts.state_enable.eq(move),
+            contexts.state_qp.eq(arriving.qp),
             self.expected_qp.eq(arriving.qp),
         ]
         m.d.sync += looking.eq(move)
@@ -362,7 +212,7 @@ class Admission(wiring.Component):
                 inside.eq(~distance[config.psn_ring_bits :].any()),
                 below.eq(distance[-1]),
                 claimed.eq(claims.claimed),
-                receiving.eq(is_receiving(contexts.state[1])),
+                receiving.eq(is_receiving(contexts.state)),
                 expected.eq(self.expected_psn),
             ]
 
@@ -402,6 +252,7 @@ class Admission(wiring.Component):
         places = Signal()
         crowded = Signal()
         decided = Signal()
+        gives_up = Signal()  # what is not placed, a cycle later
         m.d.comb += [
             place_free.eq(~place.valid | place.ready),
             owes.eq(ledger.owes.bit_select(packet.plane, 1)),
@@ -413,9 +264,10 @@ class Admission(wiring.Component):
             contexts.fail_qp.eq(packet.qp),
             contexts.left.eq(decided & ~places),
             contexts.left_epoch.eq(packet.epoch),
-            ledger.add.eq(decided & ~places),
+            ledger.add.eq(gives_up),
             ledger.length.eq(packet.length),
         ]
+        m.d.sync += gives_up.eq(decided & ~places)
         counted = Signal(PortCounter)
         m.d.comb += counted.eq(Mux(crowded, PortCounter.DROP_NO_PKT_BUFFER, outcome))
         final = Signal(5)
@@ -433,8 +285,8 @@ class Admission(wiring.Component):
             with m.If(ledger.owes[number]):
                 m.d.comb += lowest.eq(number)
         m.d.comb += [
-            ledger.chosen.eq(Mux(deciding, packet.plane, lowest)),
-            give_back.eq(place_free & Mux(deciding, wants_place & owes, ledger.owes.any())),
+            ledger.chosen.eq(Mux(deciding | gives_up, packet.plane, lowest)),
+            give_back.eq(place_free & ~gives_up & Mux(deciding, wants_place & owes, ledger.owes.any())),
             ledger.take.eq(give_back),
         ]
         with m.If(place.ready):
@@ -459,9 +311,7 @@ class Admission(wiring.Component):
             stash.qp.eq(packet.qp),
             stash.psn.eq(packet.psn),
             stash.plane.eq(packet.plane),
-            stash.plane.eq(packet.plane),
             stash.rqmsn.eq(packet.rqmsn),
-            stash.message_number.eq(packet.message_number),
             stash.message_number.eq(packet.message_number),
             stash.immediate.eq(packet.immediate_value),
             stash.length.eq(packet.message_length),
@@ -480,7 +330,10 @@ class Admission(wiring.Component):
             for name in sorted(set(target.shape().members) & set(packet.shape().members)):
                 m.d.comb += target[name].eq(packet[name])
 
+        busy = looking | deciding | gives_up | open_ends.any() | place.valid | ledger.owes.any()
         if config.trace:
+            # No packet comes here before the record of the one before it is taken.
+            busy |= self.trace.valid
             with m.If(self.trace.ready):
                 m.d.sync += self.trace.valid.eq(0)
             with m.If(decided):
@@ -498,4 +351,4 @@ class Admission(wiring.Component):
                     detail.trimmed.eq(packet.trimmed),
                     detail.expected.eq(expected),
                 ]
-        return looking | deciding | open_ends.any() | place.valid | ledger.owes.any()
+        return busy

@@ -1,9 +1,9 @@
-"""Keeps the header fields of a normalised frame and judges its headers and lengths."""
+"""Judges the headers and lengths of a normalised frame."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from ..config import NicConfig
 from ..layouts import to_network_order
 from ..wire import Opcode
 from .frame_words import WORD_BYTES
-from .normaliser import COUNT_BITS, IP_OFFSET, LAST_POSITION
+from .normaliser import IP_OFFSET, LAST_POSITION
 
 __all__ = ["BODY_OFFSET", "BTH_OFFSET", "TRIMMED_BYTES", "UDP_OFFSET", "HeaderParser"]
 
@@ -26,16 +26,19 @@ _STAMPED_BYTES = TRIMMED_BYTES + wire.TSETH.bytes
 
 _WRITES = tuple(opcode for opcode in Opcode if wire.is_write(opcode))
 
-#: Bits of a length difference: frames up to 2^17 bytes, and a sign.
-_DIFFERENCE_BITS = COUNT_BITS + 5
+#: Lane in which the frame must end, by the low bits of the length that IPv6 announces, and how many words
+#: behind the one with UDP's first byte that is, beside the length in words.
+_END_LANES = [(UDP_OFFSET + low - 1) % WORD_BYTES for low in range(WORD_BYTES)]
+_UDP_WORD = UDP_OFFSET // WORD_BYTES
+_NEXT_WORD_FROM = _END_LANES.index(0)
 
 
 class HeaderParser(wiring.Component):
-    """Catches each field in the word that holds it, and compares the lengths.
+    """Judges headers and lengths of a normalised frame as it passes; its fields stand in the record.
 
-    Nothing is multiplexed: every register is loaded by the words that hold its bytes. Findings are complete
-    one cycle after a word, the payload length two cycles after the word with BTH's ``ts``, the difference of
-    lengths two cycles after the last word.
+    The length that IPv6 announces is counted down in words, so the end of the frame tells whether it agrees
+    and the payload's last word is known when it comes. Findings are complete one cycle after a word,
+    ``length`` two cycles after the word with BTH's ``ts``, those of the end two cycles after the last word.
 
     Parameters
     ----------
@@ -43,29 +46,31 @@ class HeaderParser(wiring.Component):
 
     Members
     -------
-    here, position, count, data, keep, last : 1, 4, 14, 64, 8, 1
+    here, position, data, keep : 1, 4, 64, 8
         Words of the normalised frame.
     end, end_incomplete : 1
         Any frame's last word is in this cycle; it ends in an outer header.
     settings : records.settings
-    opcode, psn, destination_qpn, partition_key, ack_request, retransmission, source, body, ev
-        Fields of records.receive_record.
     stamped : 1
         BTH says that TSETH is there.
     write, known : 1
         The opcode is a write; is one of MRC.
     immediate : 1
         ImmDt is there.
-    payload_length : signed 18
-        Bytes of payload after the frame's own lengths; negative when the headers do not fit.
+    low_lane : 1
+        Payload begins in lane 2 of a word; otherwise in lane 6.
+    payload_ends : 1
+        Payload has no byte behind those that a payload word ending in this word holds.
+    length : 13
+        Bytes of payload, when the lengths are right.
     not_mrc, bad_address : 1
         Findings about inner headers.
-    lengths_differ : 1
-        IPv6 and UDP lengths contradict each other or are no multiple of 4.
-    difference : signed 19
-        Bytes received minus bytes that IPv6 announces.
+    bad_length : 1
+        IPv6 and UDP lengths contradict each other, are no multiple of 4, or do not fit headers and MTU.
+    short, long : 1
+        The frame has fewer or more bytes than IPv6 announces. ``short`` may miss frames without BTH.
     headers_there, trim_there, stamp_there : 1
-        The frame holds BTH, METH, TSETH; valid two cycles after the end.
+        The frame holds BTH, METH, TSETH.
 
     Source: protocol.md 1.2 to 1.14, profile.md 6.
     """
@@ -76,30 +81,23 @@ class HeaderParser(wiring.Component):
             {
                 "here": In(1),
                 "position": In(range(LAST_POSITION + 1)),
-                "count": In(COUNT_BITS),
                 "data": In(8 * WORD_BYTES),
                 "keep": In(WORD_BYTES),
                 "end": In(1),
                 "end_incomplete": In(1),
                 "settings": In(records.settings(config)),
-                "opcode": Out(8),
-                "psn": Out(24),
-                "destination_qpn": Out(24),
-                "partition_key": Out(16),
-                "ack_request": Out(1),
-                "retransmission": Out(1),
                 "stamped": Out(1),
-                "source": Out(128),
-                "body": Out(records.BODY_BITS),
-                "ev": Out(32),
                 "write": Out(1),
                 "known": Out(1),
                 "immediate": Out(1),
-                "payload_length": Out(signed(18)),
+                "low_lane": Out(1),
+                "payload_ends": Out(1),
+                "length": Out(13),
                 "not_mrc": Out(1),
                 "bad_address": Out(1),
-                "lengths_differ": Out(1),
-                "difference": Out(signed(_DIFFERENCE_BITS)),
+                "bad_length": Out(1),
+                "short": Out(1),
+                "long": Out(1),
                 "headers_there": Out(1),
                 "trim_there": Out(1),
                 "stamp_there": Out(1),
@@ -120,53 +118,31 @@ class HeaderParser(wiring.Component):
                 yield word, lane, size
                 first, count = first + size, count - size
 
-        def catch(first: int, count: int, name: str) -> Signal:
-            """Register that holds some bytes of the frame as a big-endian number."""
-            target = Signal(8 * count, name=name)
-            left = count
-            for word, lane, size in parts(first, count):
-                value = to_network_order(self.data[8 * lane : 8 * (lane + size)])
-                left -= size
-                with m.If(at[word]):
-                    m.d.sync += target[8 * left : 8 * (left + size)].eq(value)
-            return target
-
-        def header(base: int, described: wire.Header, name: str) -> Signal:
-            """Register of a field of whole bytes."""
-            field = described[name]
-            return catch(base + described.byte_offset(name), field.bits // 8, name)
-
-        def bit(base: int, described: wire.Header, name: str) -> tuple[int, Value]:
-            """A field inside one byte, as it goes by."""
+        def field(base: int, described: wire.Header, name: str) -> tuple[Value, Value]:
+            """A field inside one word, as it goes by: whether it does, and its value."""
             word, lane = divmod(base + described.byte_offset(name), WORD_BYTES)
-            low = 7 - described.offset(name) % 8 - (described[name].bits - 1)
-            return word, self.data[8 * lane + low : 8 * lane + low + described[name].bits]
+            bits = described[name].bits
+            if bits % 8:
+                low = 8 * lane + 7 - described.offset(name) % 8 - (bits - 1)
+                return at[word], self.data[low : low + bits]
+            return at[word], to_network_order(self.data[8 * lane : 8 * lane + bits])
 
-        payload_length = header(IP_OFFSET, wire.IPV6, "payload_length")
-        udp_length = header(UDP_OFFSET, wire.UDP, "length")
+        announced = Signal(16)
+        opcode = Signal(8)
         pad = Signal(2)
-        for name, target in (
-            ("pad_count", pad),
-            ("ack_req", self.ack_request),
-            ("rtx", self.retransmission),
-            ("ts", self.stamped),
+        for base, described, name, target in (
+            (IP_OFFSET, wire.IPV6, "payload_length", announced),
+            (BTH_OFFSET, wire.BTH, "opcode", opcode),
+            (BTH_OFFSET, wire.BTH, "pad_count", pad),
+            (BTH_OFFSET, wire.BTH, "ts", self.stamped),
         ):
-            word, value = bit(BTH_OFFSET, wire.BTH, name)
-            with m.If(at[word]):
+            passes, value = field(base, described, name)
+            with m.If(passes):
                 m.d.sync += target.eq(value)
-        flow = catch(IP_OFFSET + 2, 2, "flow_label")
         m.d.comb += [
-            self.opcode.eq(header(BTH_OFFSET, wire.BTH, "opcode")),
-            self.psn.eq(header(BTH_OFFSET, wire.BTH, "psn")),
-            self.destination_qpn.eq(header(BTH_OFFSET, wire.BTH, "dest_qp")),
-            self.partition_key.eq(header(BTH_OFFSET, wire.BTH, "pkey")),
-            self.source.eq(header(IP_OFFSET, wire.IPV6, "source")),
-            self.body.eq(catch(BODY_OFFSET, records.BODY_BITS // 8, "body")),
-            self.ev.eq(Cat(flow, header(UDP_OFFSET, wire.UDP, "source_port"))),
-            self.write.eq(self.opcode.matches(*_WRITES)),
-            self.immediate.eq(
-                self.opcode.matches(*(opcode for opcode in Opcode if wire.has_immediate(opcode)))
-            ),
+            self.write.eq(opcode.matches(*_WRITES)),
+            self.immediate.eq(opcode.matches(*(code for code in Opcode if wire.has_immediate(code)))),
+            self.low_lane.eq(self.stamped ^ self.immediate),
         ]
 
         # Findings about the inner headers; the next header is judged by the normaliser.
@@ -185,36 +161,64 @@ class HeaderParser(wiring.Component):
             with m.If(at[word] & keep[lane + size - 1] & (value != wanted)):
                 m.d.sync += self.bad_address.eq(1)
 
-        # Payload length: what the IPv6 header announces less headers, pad and ICRC.
-        overhead = Signal(7)
-        with m.Switch(self.opcode):
-            for opcode in Opcode:
-                with m.Case(opcode):
-                    fixed = sum(part.bytes for part in wire.headers_after_bth(opcode, False))
+        # Words of the frame that are still to come, from the announced length; below zero, too many came.
+        left = Signal(16 - 3)
+        over = Signal()
+        next_word = Signal()  # the frame ends in the word behind
+        m.d.comb += next_word.eq(announced[:3] >= _NEXT_WORD_FROM)
+        passes, value = field(IP_OFFSET, wire.IPV6, "payload_length")
+        with m.If(passes):
+            m.d.sync += [left.eq(value[3:]), over.eq(0)]
+        with m.Elif(here & ((self.position > _UDP_WORD) | ((self.position == _UDP_WORD) & ~next_word))):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += over.eq(1)
+        # ICRC is as long as what is missing between the two lanes in which payload may begin.
+        m.d.comb += self.payload_ends.eq(~left[1:].any() & (left[0] == (~self.low_lane & next_word)))
+
+        # Payload length: what IPv6 announces less headers, pad and ICRC.
+        overhead = Signal(5)  # in units of four bytes
+        with m.Switch(opcode):
+            for code in Opcode:
+                with m.Case(code):
+                    fixed = sum(part.bytes for part in wire.headers_after_bth(code, False))
                     fixed += wire.UDP.bytes + wire.BTH.bytes + wire.ICRC.bytes
-                    stamp = self.stamped if wire.is_write(opcode) else 0
-                    m.d.sync += overhead.eq(fixed + 4 * stamp)
+                    stamp = self.stamped if wire.is_write(code) else 0
+                    m.d.sync += overhead.eq(fixed // 4 + stamp)
                     m.d.comb += self.known.eq(1)
-        m.d.sync += [
-            self.payload_length.eq(payload_length - overhead - pad),
-            self.lengths_differ.eq((payload_length != udp_length) | payload_length[:2].any()),
+        length = Signal(17)
+        mtu_bits = (self._config.mtu - 1).bit_length()
+        below, limit, above = length[:mtu_bits].any(), length[mtu_bits], length[mtu_bits + 1 : 16].any()
+        unfit = Mux(self.write, above | (limit & below), above | limit | below)
+        differ = Signal()
+        passes, value = field(UDP_OFFSET, wire.UDP, "length")
+        with m.If(passes):
+            m.d.sync += differ.eq((value != announced) | announced[:2].any())
+        m.d.sync += length.eq(announced - Cat(pad, overhead))
+        m.d.comb += [
+            self.length.eq(length),
+            self.bad_length.eq(differ | (self.known & (length[-1] | unfit))),
         ]
 
-        # The end.
-        received = Signal(COUNT_BITS + 3)
-        bytes_here = Signal(range(WORD_BYTES + 1))
-        for n in range(WORD_BYTES):
-            with m.If(keep[n]):
-                m.d.comb += bytes_here.eq(n + 1)
+        # The end. One more cycle, because the next frame may end in the very next word.
         reaches = [Signal(name=f"reaches{n}") for n in range(3)]
+        short = Signal()
+        long = Signal()
         with m.If(self.end):
-            m.d.sync += received.eq((self.count << 3) + bytes_here)
             for reached, size in zip(reaches, (BODY_OFFSET, TRIMMED_BYTES, _STAMPED_BYTES), strict=True):
                 m.d.sync += reached.eq(self._reaches(size))
-        # One more cycle, beside the difference: the next frame may end in the very next word.
+            lanes = [*keep, 0]
+            ends, goes_on = (
+                Array(lanes[lane + more] for lane in _END_LANES)[announced[:3]] for more in range(2)
+            )
+            m.d.sync += [
+                short.eq(~over & ((left != 0) | ~ends)),
+                long.eq(over | ((left == 0) & goes_on)),
+            ]
         m.d.sync += [
-            self.difference.eq(received - payload_length - UDP_OFFSET),
             Cat(self.headers_there, self.trim_there, self.stamp_there).eq(Cat(reaches)),
+            self.short.eq(short),
+            self.long.eq(long),
         ]
         return m
 

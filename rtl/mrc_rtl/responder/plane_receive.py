@@ -16,6 +16,7 @@ from .header_parser import BODY_OFFSET, HeaderParser
 from .icrc_check import IcrcCheck
 from .normaliser import Normaliser
 from .packet_buffer import PacketBuffer
+from .record_memory import RecordMemory, RecordPort
 
 __all__ = ["PlaneReceive"]
 
@@ -34,9 +35,9 @@ class PlaneReceive(wiring.Component):
 
     Words are normalised (an outer IPv6 header is skipped) and checked on the way while the payload of a write
     goes to the plane's packet buffer. Three cycles after the last word the ICRC is known: then the frame is
-    dropped with one reason and its beats are forgotten, or they are committed and the record, which was
-    loaded meanwhile, becomes valid. A record that is still waiting when the next one is due drops that frame
-    (no packet buffer).
+    dropped with one reason and its beats are forgotten, or they are committed together with its record, which
+    admission finds behind those that still wait. A frame whose record has no room is dropped (no packet
+    buffer).
 
     The reason of a frame is the first that holds of: cut in the queue, frame error, EtherType, IPv4, not MRC,
     address; for trimmed frames then too short or not a write; for others truncated, lengths, ICRC, opcode,
@@ -55,7 +56,7 @@ class PlaneReceive(wiring.Component):
     settings : records.settings
     now : 48
         Ticks of 128 ns in bits 47:16.
-    record : stream of records.receive_record, out
+    record : RecordPort, out
     take, read_data : 1, data width
         The oldest beat of the packet buffer, for placement; see :class:`PacketBuffer`.
     counter : stream of records.counter_event, out
@@ -76,7 +77,7 @@ class PlaneReceive(wiring.Component):
                 "port": In(PacketStream(config.data_width)),
                 "settings": In(records.settings(config)),
                 "now": In(48),
-                "record": Out(stream.Signature(records.receive_record(config))),
+                "record": Out(RecordPort(config)),
                 "take": In(1),
                 "read_data": Out(config.data_width),
                 "counter": Out(stream.Signature(records.counter_event(config))),
@@ -92,6 +93,8 @@ class PlaneReceive(wiring.Component):
         m.submodules.parser = parser = HeaderParser(config)
         m.submodules.icrc = icrc = IcrcCheck()
         m.submodules.buffer = buffer = PacketBuffer(config)
+        m.submodules.kept = kept = RecordMemory(config)
+        wiring.connect(m, kept.port, wiring.flipped(self.record))
         wiring.connect(m, words.port, wiring.flipped(self.port))
         end = Signal()
         m.d.comb += [
@@ -103,12 +106,14 @@ class PlaneReceive(wiring.Component):
             normaliser.settings.eq(self.settings),
             parser.here.eq(normaliser.here),
             parser.position.eq(normaliser.position),
-            parser.count.eq(normaliser.count),
             parser.data.eq(words.data),
             parser.keep.eq(words.keep),
             parser.end.eq(end),
             parser.end_incomplete.eq(normaliser.incomplete),
             parser.settings.eq(self.settings),
+            kept.write.eq(normaliser.here),
+            kept.position.eq(normaliser.position),
+            kept.data.eq(words.data),
             icrc.data.eq(words.data),
             icrc.position.eq(normaliser.position),
             icrc.valid.eq(words.valid),
@@ -119,7 +124,7 @@ class PlaneReceive(wiring.Component):
             self.read_data.eq(buffer.read_data),
         ]
         self._payload(m, words, normaliser, parser, buffer)
-        ending = self._outcomes(m, words, normaliser, parser, buffer, icrc, end)
+        ending = self._outcomes(m, words, normaliser, parser, buffer, kept, icrc, end)
         m.d.comb += self.idle.eq(words.idle & normaliser.first & icrc.idle & ~ending & ~self.record.valid)
         return m
 
@@ -127,41 +132,28 @@ class PlaneReceive(wiring.Component):
         """Payload begins in lane 6 or 2: each word is the end of one and the begin of the next."""
         headers = wire.METH.bytes + wire.RETH.bytes
         starts = [divmod(BODY_OFFSET + headers + 4 * extra, WORD_BYTES) for extra in range(3)]
-        late = Signal()  # it begins a word later, because TSETH or ImmDt is there
-        low_lane = Signal()
         assert starts == [(11, 6), (12, 2), (12, 6)], "the two shifts below"
+        before = Signal(8 * WORD_BYTES, reset_less=True)
+        begins = Signal()
+        inside = Signal()
         m.d.comb += [
-            late.eq(parser.stamped | parser.immediate),
-            low_lane.eq(parser.stamped ^ parser.immediate),
-        ]
-        before = Signal(8 * WORD_BYTES)
-        left = Signal(range(self.config.mtu + 1))
-        length = parser.payload_length
-        fits = Signal()
-        starting = Signal()
-        m.d.comb += [
-            fits.eq((length > 0) & (length <= self.config.mtu)),
-            starting.eq(
+            begins.eq(
                 normaliser.here
-                & (normaliser.position == Mux(late, 12, 11))
+                & (normaliser.position == Mux(parser.stamped | parser.immediate, 12, 11))
                 & parser.write
                 & (normaliser.trimmed == Trimmed.NO)
-                & fits
+                & ~parser.payload_ends
             ),
-            buffer.valid.eq(words.valid & (left != 0)),
-            buffer.last.eq(left <= WORD_BYTES),
+            buffer.valid.eq(words.valid & inside),
+            buffer.last.eq(parser.payload_ends),
             buffer.word.eq(
-                Mux(low_lane, Cat(before[16:], words.data[:16]), Cat(before[48:], words.data[:48]))
+                Mux(parser.low_lane, Cat(before[16:], words.data[:16]), Cat(before[48:], words.data[:48]))
             ),
         ]
         with m.If(words.valid):
-            m.d.sync += left.eq(Mux(left > WORD_BYTES, left - WORD_BYTES, 0))
-            with m.If(starting | (left != 0)):
+            with m.If(begins | inside):
                 m.d.sync += before.eq(words.data)
-            with m.If(starting):
-                m.d.sync += left.eq(length)
-            with m.If(words.last):
-                m.d.sync += left.eq(0)
+            m.d.sync += inside.eq((begins | (inside & ~parser.payload_ends)) & ~words.last)
 
     def _outcomes(
         self,
@@ -170,11 +162,11 @@ class PlaneReceive(wiring.Component):
         normaliser: Any,
         parser: Any,
         buffer: Any,
+        kept: Any,
         icrc: Any,
         end: Signal,
     ) -> Value:
         """The end of a frame, over three cycles, and its counting; returns whether one is under way."""
-        config = self.config
         # First cycle: the findings about all words are there.
         ended = Signal(2)
         error = Signal()
@@ -211,30 +203,16 @@ class PlaneReceive(wiring.Component):
             ]
 
         # Second cycle: lengths. What is left after it depends on the ICRC only.
-        length = parser.payload_length
-        short_frame = ~parser.headers_there | parser.difference[-1]
-        wrong_length = (
-            (parser.difference != 0)
-            | parser.lengths_differ
-            | (parser.known & ((length < 0) | (length > Mux(parser.write, config.mtu, 0))))
-        )
         verdict = Signal(_OUTCOME_BITS)
         with m.If(early != 0):
             m.d.comb += verdict.eq(early)
         with m.Elif(trimmed != Trimmed.NO):
             with m.If(~parser.trim_there | ~parser.write):
                 m.d.comb += verdict.eq(PortCounter.TRIM_IGNORED)
-        with m.Elif(short_frame):
+        with m.Elif(~parser.headers_there | parser.short):
             m.d.comb += verdict.eq(PortCounter.DROP_TRUNCATED)
-        with m.Elif(wrong_length):
+        with m.Elif(parser.long | parser.bad_length):
             m.d.comb += verdict.eq(PortCounter.DROP_LENGTH)
-        record = self.record
-        record_free = Signal()
-        load = Signal()
-        m.d.comb += [
-            record_free.eq(~record.valid | record.ready),
-            load.eq(ended[1] & (verdict == 0) & record_free),
-        ]
         judged = Signal()
         reason = Signal(_OUTCOME_BITS)
         late_reason = Signal(_OUTCOME_BITS)  # behind a right ICRC
@@ -242,24 +220,18 @@ class PlaneReceive(wiring.Component):
         m.d.sync += judged.eq(ended[1])
         with m.If(ended[1]):
             m.d.sync += [reason.eq(verdict), exempt.eq(trimmed != Trimmed.NO), late_reason.eq(_HANDED_OVER)]
-            with m.If(~record_free | buffer.full):
+            with m.If(kept.full | buffer.full):
                 m.d.sync += late_reason.eq(PortCounter.DROP_NO_PKT_BUFFER)
             with m.If(~parser.known):
                 m.d.sync += late_reason.eq(PortCounter.DROP_OPCODE)
-        payload = record.payload
-        with m.If(load):
-            for name in (
-                "opcode", "psn", "destination_qpn", "partition_key", "ack_request", "retransmission",
-                "source", "body", "ev",
-            ):  # fmt: skip
-                m.d.sync += payload[name].eq(getattr(parser, name))
-            m.d.sync += [
-                payload.timestamped.eq(parser.stamped & parser.stamp_there),
-                payload.marked.eq(marked),
-                payload.trimmed.eq(trimmed),
-                payload.length.eq(Mux(trimmed != Trimmed.NO, 0, length[:13])),
-                payload.received_at.eq(received_at),
-            ]
+        m.d.comb += [
+            kept.find.eq(ended[1]),
+            kept.found.length.eq(Mux(trimmed != Trimmed.NO, 0, parser.length)),
+            kept.found.received_at.eq(received_at),
+            kept.found.timestamped.eq(parser.stamped & parser.stamp_there),
+            kept.found.marked.eq(marked),
+            kept.found.trimmed.eq(trimmed),
+        ]
 
         # Third cycle: the ICRC.
         outcome = Signal(_OUTCOME_BITS)
@@ -278,12 +250,9 @@ class PlaneReceive(wiring.Component):
             queue.w_data.eq(outcome),
             queue.w_en.eq(judged),
             buffer.commit.eq(good),
+            kept.commit.eq(good),
             buffer.rollback.eq(judged & ~good),
         ]
-        with m.If(record.ready):
-            m.d.sync += record.valid.eq(0)
-        with m.If(good):
-            m.d.sync += record.valid.eq(1)
 
         # Counting: the frame, then its reason. Frames that find the queue full count as no packet buffer.
         second = Signal()
@@ -307,5 +276,7 @@ class PlaneReceive(wiring.Component):
         lost = judged & ~queue.w_rdy
         added_up = ends & ~from_queue
         with m.If(lost | words.missed | added_up):
-            m.d.sync += uncounted.eq(uncounted + lost + words.missed - added_up)
+            one, two = lost ^ words.missed ^ added_up, lost & words.missed & ~added_up
+            down = added_up & ~lost & ~words.missed
+            m.d.sync += uncounted.eq(uncounted + Cat(one, two | down, down.replicate(_UNCOUNTED_BITS - 2)))
         return ended.any() | judged | queue.r_rdy | (queue.level != 0) | (uncounted != 0)

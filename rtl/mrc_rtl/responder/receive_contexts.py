@@ -13,7 +13,7 @@ from ..entry_memory import ENTRY_WORDS, EntryMemory
 from ..stream import TableBus
 from ..tables import QpState
 
-__all__ = ["ReceiveContexts", "context_field", "is_receiving"]
+__all__ = ["ContextRead", "ReceiveContexts", "context_field", "context_word", "is_receiving"]
 
 _STATE_BITS = 3
 _IN_FLIGHT_BITS = 7
@@ -25,9 +25,45 @@ def context_field(name: str, word: Value) -> Value:
     return word[field.low : field.low + field.width]
 
 
+def context_word(row: Value, name: str) -> Value:
+    """The 64-bit word with a field of a qp_receive entry, out of the row of the memory that holds it."""
+    words = len(row) // 64
+    return row.word_select(tables.QP_RECEIVE.field(name).word % words, 64)
+
+
 def is_receiving(state: Value) -> Value:
     """Whether a QP in this state takes packets."""
     return (state == QpState.RTR) | (state == QpState.RTS)
+
+
+class ContextRead(wiring.Signature):
+    """How admission reads a QP's static context and its state, seen from admission.
+
+    Members
+    -------
+    reading, busy : 1
+        The port is in use; it must not be taken into use.
+    qp : qp
+    enable, row, data : 1, row, row of the data path's width
+        ``data`` is there from the next cycle on.
+    state_enable, state : 1, 3
+        Likewise the state.
+    """
+
+    def __init__(self, config: NicConfig) -> None:
+        row_words = min(config.data_width // 64, ENTRY_WORDS)
+        super().__init__(
+            {
+                "reading": Out(1),
+                "busy": In(1),
+                "qp": Out(config.qp_bits),
+                "enable": Out(1),
+                "row": Out(max(1, (ENTRY_WORDS // row_words - 1).bit_length())),
+                "data": In(64 * row_words),
+                "state_enable": Out(1),
+                "state": In(_STATE_BITS),
+            }
+        )
 
 
 class ReceiveContexts(wiring.Component):
@@ -51,11 +87,9 @@ class ReceiveContexts(wiring.Component):
     -------
     table : TableBus
         Table qp_receive.
-    enable, qp, row, data : 1, qp, row, row of the data path's width
-        Read port for admission. ``busy`` forbids its use, ``reading`` says that it is used.
-    state_qp, state : arrays of 2
-        State look-ups, one cycle later.
-    state_enable : array of 2
+    context : ContextRead
+    state_enable, state_qp, state : 1, qp, 3
+        One more look-up of a state, one cycle later.
     fail, fail_qp : 1, qp
         Pulse: this QP goes to ERROR now.
     error_in : stream of records.qp_error, in
@@ -82,15 +116,10 @@ class ReceiveContexts(wiring.Component):
         super().__init__(
             {
                 "table": In(TableBus()),
-                "enable": In(1),
-                "qp": In(config.qp_bits),
-                "row": In(max(1, self.entries.row_bits)),
-                "data": Out(64 * self.entries.row_words),
-                "busy": Out(1),
-                "reading": In(1),
-                "state_enable": In(1).array(2),
-                "state_qp": In(config.qp_bits).array(2),
-                "state": Out(_STATE_BITS).array(2),
+                "context": In(ContextRead(config)),
+                "state_enable": In(1),
+                "state_qp": In(config.qp_bits),
+                "state": Out(_STATE_BITS),
                 "fail": In(1),
                 "fail_qp": In(config.qp_bits),
                 "error_in": In(stream.Signature(records.qp_error(config))),
@@ -122,19 +151,22 @@ class ReceiveContexts(wiring.Component):
         state_write = states.write_port()
         # A failing packet changes its QP's row in any cycle, also while somebody reads it.
         own_state = states.read_port(transparent_for=(state_write,))
-        for n in range(2):
+        context = self.context
+        for enable, qp, state in (
+            (context.state_enable, context.qp, context.state),
+            (self.state_enable, self.state_qp, self.state),
+        ):
             port = states.read_port(transparent_for=(state_write,))
-            m.d.comb += [
-                port.en.eq(self.state_enable[n]),
-                port.addr.eq(self.state_qp[n]),
-                self.state[n].eq(port.data),
-            ]
+            m.d.comb += [port.en.eq(enable), port.addr.eq(qp), state.eq(port.data)]
 
-        # Packets in flight, per epoch.
+        # Packets in flight, per epoch. That one left may be known a cycle later.
+        left = Signal()
+        left_epoch = Signal()
+        m.d.sync += [left.eq(self.left), left_epoch.eq(self.left_epoch)]
         in_flight = [Signal(_IN_FLIGHT_BITS, name=f"in_flight{n}") for n in range(2)]
         for n, count in enumerate(in_flight):
             comes = self.entered & (self.epoch == n)
-            goes = self.left & (self.left_epoch == n)
+            goes = left & (left_epoch == n)
             retires = self.retired & (self.retired_epoch == n)
             change = Signal(signed(2), name=f"change{n}")  # from one more to two fewer
             m.d.comb += change.eq(Cat(comes ^ goes ^ retires, (goes & retires) | ((goes | retires) & ~comes)))
@@ -181,10 +213,10 @@ class ReceiveContexts(wiring.Component):
         place_bits = (entries.row_words - 1).bit_length()
         host_reads = Signal()
         m.d.comb += [
-            entries.enable[0].eq(self.enable | host_reads),
-            entries.entry[0].eq(Mux(self.reading, self.qp, bus.index)),
-            entries.row[0].eq(Mux(self.reading, self.row, bus.word[place_bits:2])),
-            self.data.eq(entries.data[0]),
+            entries.enable[0].eq(context.enable | host_reads),
+            entries.entry[0].eq(Mux(context.reading, context.qp, bus.index)),
+            entries.row[0].eq(Mux(context.reading, context.row, bus.word[place_bits:2])),
+            context.data.eq(entries.data[0]),
             entries.write_entry.eq(bus.index),
             entries.write_word.eq(bus.word[:2]),
             entries.write_data.eq(bus.write_data),
@@ -212,7 +244,7 @@ class ReceiveContexts(wiring.Component):
         m.d.comb += bus.read_data.eq(read_word)
 
         active = Signal()
-        m.d.comb += [active.eq(1), self.busy.eq(1)]
+        m.d.comb += [active.eq(1), context.busy.eq(1)]
         with m.FSM():
             with m.State("RESET"):
                 m.d.comb += [set_state.eq(1), state_value.eq(QpState.RESET)]
@@ -224,10 +256,10 @@ class ReceiveContexts(wiring.Component):
                 m.d.comb += [
                     own_state_enable.eq(1),
                     active.eq(in_command | bus.valid | self.error_in.valid | self.region_drain),
-                    self.busy.eq(in_command | bus.valid),
+                    context.busy.eq(in_command | bus.valid),
                 ]
                 with m.If(bus.valid):
-                    with m.If(~self.reading):
+                    with m.If(~context.reading):
                         m.d.comb += bus.ready.eq(1)
                         m.d.sync += [word.eq(bus.word), index.eq(bus.index)]
                         with m.If(~known):
@@ -250,7 +282,7 @@ class ReceiveContexts(wiring.Component):
                     m.next = "ERROR"
             with m.State("ERROR"):
                 m.d.comb += [
-                    self.busy.eq(0),
+                    context.busy.eq(0),
                     set_state.eq(own_state.data != QpState.RESET),
                     state_value.eq(QpState.ERROR),
                 ]
@@ -286,7 +318,7 @@ class ReceiveContexts(wiring.Component):
                         m.d.comb += bus.done.eq(1)
                         m.next = "IDLE"
             with m.State("DRAIN"):
-                m.d.comb += self.busy.eq(0)
+                m.d.comb += context.busy.eq(0)
                 with m.If(drained):
                     m.d.comb += self.clear.eq(1)
                     m.next = "CLEAR"
@@ -303,7 +335,7 @@ class ReceiveContexts(wiring.Component):
                     m.d.comb += bus.done.eq(1)
                     m.next = "IDLE"
             with m.State("REGION_DRAIN"):
-                m.d.comb += self.busy.eq(0)
+                m.d.comb += context.busy.eq(0)
                 with m.If(drained):
                     m.d.comb += self.region_drained.eq(1)
                     m.next = "IDLE"
