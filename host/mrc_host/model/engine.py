@@ -111,7 +111,7 @@ class ModelEngine(Shell, CommandPort):
         self._byte_ps: int = round(byte_ps)
         self._receive_ps: int = RECEIVE_CYCLES * config.clock_ps
         latency = TRANSMIT_CYCLES * config.clock_ps
-        self.ports: list[Port] = [Port(p, byte_ps, mac.fifo_bytes, latency) for p in range(planes)]
+        self.ports: list[Port] = [Port(p, byte_ps, latency) for p in range(planes)]
         self._encoders = [FrameEncoder(p, self.settings, options) for p in range(planes)]
         self._decoders = [PortReceiver(p, self.settings, options, config.mtu) for p in range(planes)]
         self.memory = HostMemory(memory.size)
@@ -226,6 +226,10 @@ class ModelEngine(Shell, CommandPort):
 
     def start_ps(self, plane: int) -> int:
         """When the first bit of a frame put into the transmit FIFO of a plane now would leave."""
+        return self.ports[plane].start_ps(self.now_ps)
+
+    def start_ps(self, plane: int) -> int:
+        """When the first bit of a frame would leave that is put into the transmit FIFO of a plane now."""
         return self.ports[plane].start_ps(self.now_ps)
 
     def port_up(self, plane: int) -> bool:

@@ -1,7 +1,11 @@
-"""One Ethernet port of a model NIC: line rate, 24 bytes of overhead a frame, a transmit FIFO.
+"""One Ethernet port of a model NIC: line rate and 24 bytes of overhead a frame.
 
 The rules of time are those of the verilated NIC's MAC (``nic/shim/mac.h``): a frame's time is that of its
 last bit, the end of the FCS; a received frame counts from the first bit of its preamble.
+
+There is room for a frame as soon as it would begin right behind the one before it. So frames begin in the
+order in which they were decided on, also on different planes, and late feedback still counts. What a MAC
+buffers beyond that would only break this order; the depth of its FIFO has no part in the model.
 """
 
 from __future__ import annotations
@@ -29,8 +33,6 @@ class Port:
         Plane.
     byte_ps : Fraction
         Picoseconds of a byte on the line.
-    fifo_bytes : int
-        Transmit FIFO: there is room for another frame while at most so many bytes wait.
     latency_ps : int
         From the decision to send to the first bit, when the line is free.
 
@@ -50,7 +52,6 @@ class Port:
         "_packets",
         "_sent",
         "_sequence",
-        "_slack_ps",
         "administratively_up",
         "link_up",
         "lost_link_down",
@@ -58,12 +59,11 @@ class Port:
         "room_event",
     )
 
-    def __init__(self, number: int, byte_ps: Fraction, fifo_bytes: int, latency_ps: int) -> None:
+    def __init__(self, number: int, byte_ps: Fraction, latency_ps: int) -> None:
         self.number: int = number
         self._numerator: int = byte_ps.numerator
         self._denominator: int = byte_ps.denominator
         self._latency_ps: int = latency_ps
-        self._slack_ps: int = latency_ps + self._up(fifo_bytes)
         self._free_ps: int = 0
         self._line_free_ps: int = 0
         self._sequence: int = 0
@@ -87,16 +87,16 @@ class Port:
 
     def room(self, now_ps: int) -> bool:
         """Whether one more frame of any size may be sent now."""
-        return self._free_ps <= now_ps + self._slack_ps
+        return self._free_ps <= now_ps + self._latency_ps
 
     @property
     def room_ps(self) -> int:
         """From when on there is room."""
-        return self._free_ps - self._slack_ps
+        return self._free_ps - self._latency_ps
 
     def _slot(self, now_ps: int, size: int) -> int:
         """Take the next slot of the line; returns the time of its last bit, −1 when there is no link."""
-        start = max(now_ps + self._latency_ps, self._free_ps)
+        start = self.start_ps(now_ps)
         # The gap is subtracted rounded down, so that slots as others compute them never overlap.
         self._free_ps = start + self._up(_OVERHEAD + size)
         if not self.link_up:
@@ -120,6 +120,10 @@ class Port:
         last_bit = self._slot(now_ps, packet.size)
         if last_bit >= 0:
             self._packets.append(PacketFrame(last_bit, self.number, self._sequence - 1, packet))
+
+    def start_ps(self, now_ps: int) -> int:
+        """When the first bit of a frame that is sent now leaves."""
+        return max(now_ps + self._latency_ps, self._free_ps)
 
     @property
     def free_ps(self) -> int:
