@@ -108,7 +108,7 @@ class ReceiveBack(wiring.Component):
             (placement.placed, tracker.placed), (tracker.report, sack.report),
             (tracker.advance, immediates.advance), (sack.snapshot, tracker.snapshot),
             (tracker.snapshot_answer, sack.snapshot_answer), (sack.control, outer(self.control)),
-            (tracker.nack, sack.naks[0]), (immediates.nack, sack.naks[1]),
+            (immediates.nak, sack.nak),
             (immediates.completion, completions.completion),
             (placement.write, writes.placement), (completions.write, writes.completions),
             (writes.write, outer(self.memory)),
@@ -118,7 +118,11 @@ class ReceiveBack(wiring.Component):
             (completions.counter, bank.events[2]),
         ):  # fmt: skip
             wiring.connect(m, one, other)
-        m.d.comb += [sack.now.eq(self.now), sack.settings.sack_threshold.eq(self.threshold)]
+        m.d.comb += [
+            sack.now.eq(self.now),
+            sack.coming.eq(tracker.coming),
+            sack.settings.sack_threshold.eq(self.threshold),
+        ]
         for plane in range(PLANES):
             memory = Memory(shape=config.data_width, depth=1 << len(self.fill_row), init=[])
             m.submodules[f"buffer{plane}"] = memory
@@ -309,7 +313,7 @@ async def messages_arrive(dut, seed) -> None:
         await driver.send(
             "place", records.place_command, qp=message["qp"], psn=packet["psn"], plane=plane,
             ev=rnd.getrandbits(32), length=len(packet["payload"]), last=packet["last"],
-            bus_address=packet["address"], timestamped=1, timestamp=3, received_at=4,
+            bus_address=packet["address"], timestamped=1, age=-1 & 0xFFFF,
             ack_request=int(not packets),
         )  # fmt: skip
     await driver.settle()

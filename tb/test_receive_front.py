@@ -5,7 +5,7 @@ Stimulus: writes of one QP over two planes in random order, each sent up to thre
 them that must be dropped (cut, bit errors, foreign addresses, wrong keys and windows, trims, giants, runts),
 a memory that pauses at random.
 Checks: memory holds exactly the bytes of the writes; every frame has one outcome, per port, and those of the
-frames whose fate does not depend on timing are as told; a report for every placed packet and duplicate.
+frames whose fate does not depend on timing are as told; a report for every placed packet.
 Timing: everything ends within a bounded number of cycles, the assembly is idle then, and frames of the
 smallest size back to back at 64 bits a cycle are all accepted, as are a SACK and an ACK for every packet.
 """
@@ -72,7 +72,7 @@ class ReceiveFront(wiring.Component):
         }
         for name, layout in (
             ("report", records.received_report), ("feedback", records.feedback_record),
-            ("nack", records.nack_trigger), ("stash", records.stash_record),
+            ("refused", records.refused_packet), ("stash", records.stash_record),
         ):  # fmt: skip
             members[name] = Out(stream.Signature(layout(config)))
         for plane in range(PLANES):
@@ -92,12 +92,12 @@ class ReceiveFront(wiring.Component):
             (outer(self.qps), admission.table), (outer(self.regions), regions.table),
             (outer(self.counters), bank.table), (admission.region, regions.requests[0]),
             (regions.answers[0], admission.region_answer), (admission.init, tracker.init),
-            (admission.duplicate, tracker.duplicate), (admission.state_request, tracker.state_request),
+            (admission.state_request, tracker.state_request),
             (tracker.state_answer, admission.state_answer), (admission.place, placement.place),
             (placement.placed, tracker.placed), (placement.write, outer(self.memory)),
             (admission.counter, bank.events[PLANES]), (placement.counter, bank.events[PLANES + 1]),
             (tracker.report, outer(self.report)), (admission.feedback, outer(self.feedback)),
-            (admission.nack, outer(self.nack)), (admission.stash, outer(self.stash)),
+            (admission.refused, outer(self.refused)), (admission.stash, outer(self.stash)),
         ]  # fmt: skip
         blocks = [admission, tracker, regions, placement, bank]
         for plane in range(PLANES):
@@ -125,7 +125,6 @@ class ReceiveFront(wiring.Component):
             admission.retired_epoch.eq(tracker.retired_epoch),
             admission.error_out.ready.eq(1),
             tracker.error_out.ready.eq(1),
-            tracker.nack.ready.eq(1),
             tracker.advance.ready.eq(1),
         ]
         idle = 1
@@ -231,7 +230,7 @@ class Front:
                 channel.set_pause_generator(random_pauses(memory_pause))
         for name, layout in (
             ("report", records.received_report), ("feedback", records.feedback_record),
-            ("nack", records.nack_trigger), ("stash", records.stash_record),
+            ("refused", records.refused_packet), ("stash", records.stash_record),
         ):  # fmt: skip
             cocotb.start_soon(self.watch(name, layout))
         await self.command("regions", KEY >> 8, MEMORY_REGION.pack(
@@ -346,7 +345,7 @@ async def writes_in_any_order_between_bad_frames(dut) -> None:
         assert counted.pop(PortCounter.RX_FRAMES) == sent[plane] == sum(counted.values())
         assert counted == {reason: count for reason, count in expected[plane].items() if count}
     accepted = sum(counts[PortCounter.ACCEPTED] for counts in expected)
-    placed = [report for report in front.found["report"] if not report["duplicate"]]
+    placed = front.found["report"]
     assert len(placed) == accepted == len(packets)
     assert [report["drained"] for report in placed][-1] == 1
     state = QP_RECEIVE.unpack(await front.command("qps", QP, read=6))
@@ -375,8 +374,8 @@ async def streams_over_both_planes_are_placed_and_counted(dut) -> None:
             await front.send(plane, bytes(rnd.randrange(1, 3000)), error=True)
             sent[plane] += 1
     await front.drain()
-    placed = {report["psn"] for report in front.found["report"] if not report["duplicate"]}
-    assert len(placed) == len([report for report in front.found["report"] if not report["duplicate"]])
+    placed = {report["psn"] for report in front.found["report"]}
+    assert len(placed) == len(front.found["report"])
     written = front.ram.read(0, MEMORY_BYTES)
     accepted = 0
     for plane in range(PLANES):

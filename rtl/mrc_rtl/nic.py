@@ -249,7 +249,6 @@ class _Wiring:
         ]
         self._connect(admission.place, placement.place)
         self._connect(placement.placed, tracker.placed)
-        self._connect(admission.duplicate, tracker.duplicate)
         self._connect(admission.state_request, tracker.state_request)
         self._connect(tracker.state_answer, admission.state_answer)
         self._connect(admission.stash, self.immediates.stash)
@@ -268,12 +267,12 @@ class _Wiring:
     def _answers(self) -> None:
         """What goes back to the peer, and completions to the host."""
         self.module.d.comb += self.sack.now.eq(self.nic.now)
+        self.module.d.comb += self.sack.coming.eq(self.tracker.coming)
         self._connect(self.tracker.report, self.sack.report)
         self._connect(self.sack.snapshot, self.tracker.snapshot)
         self._connect(self.tracker.snapshot_answer, self.sack.snapshot_answer)
-        self._connect(self.admission.nack, self.sack.nack)
-        self._connect(self.tracker.nack, self.sack.naks[0])
-        self._connect(self.immediates.nack, self.sack.naks[1])
+        self._connect(self.admission.refused, self.sack.refused)
+        self._connect(self.immediates.nak, self.sack.nak)
         self._connect(self.sack.control, self.bind.control)
         completions = (self.requester.completion, self.immediates.completion)
         merged = self._merge("completion_arbiter", records.completion_record(self.config), completions)

@@ -12,6 +12,7 @@ from amaranth.lib import data
 from .config import NicConfig
 
 __all__ = [
+    "AnswerKind",
     "BODY_BITS",
     "CONTROL_IMAGES",
     "DATA_BODY_BITS",
@@ -29,13 +30,14 @@ __all__ = [
     "event_record",
     "feedback_record",
     "image_row_bits",
-    "nack_trigger",
+    "nak_trigger",
     "place_command",
     "placed_record",
     "qp_error",
     "receive_init",
     "receive_state",
     "received_report",
+    "refused_packet",
     "region_answer",
     "region_request",
     "settings",
@@ -63,6 +65,26 @@ class Trimmed(IntEnum):
     NO = 0
     FABRIC = 1
     LAST_HOP = 2
+
+
+class AnswerKind(IntEnum):
+    """What a packet is answered by.
+
+    The two low bits of a NAK are those of its AETH syndrome; a NACK's reason is one less than its number.
+    """
+
+    SACK = 0
+    SACK_AND_ACK = 1
+    NACK_TRIMMED = 2
+    NACK_TRIMMED_LASTHOP = 3
+    NAK_PSN_SEQUENCE = 4
+    NAK_INVALID_REQUEST = 5
+    NAK_REMOTE_ACCESS = 6
+    NAK_REMOTE_OPERATIONAL = 7
+
+
+#: Bits of an AnswerKind.
+ANSWER_KIND_BITS = 3
 
 
 class PortCounter(IntEnum):
@@ -149,17 +171,17 @@ def plane_bits(config: NicConfig) -> int:
 def _trigger_fields(config: NicConfig) -> dict[str, int]:
     """What travels with an admitted packet to the tracker and on to the SACK that it triggers.
 
-    ``immediate`` tells the length of its headers, ``epoch`` which drain (see ``drain``) waits for it. The
-    placement hands all of them on unchanged.
+    ``age`` is the packet's timestamp less the time it came in: adding the time of the answer makes the
+    reflected timestamp with the service time in it. ``immediate`` tells the length of its headers, ``epoch``
+    which drain (see ``drain``) waits for it. The placement hands all of them on unchanged.
     """
     return {
         "qp": config.qp_bits,
         "psn": 24,
         "plane": plane_bits(config),
         "ev": 32,
-        "timestamp": 16,
+        "age": 16,
         "timestamped": 1,
-        "received_at": 16,
         "marked": 1,
         "retransmission": 1,
         "ack_request": 1,
@@ -191,15 +213,24 @@ def placed_record(config: NicConfig) -> data.StructLayout:
 
 
 def received_report(config: NicConfig) -> data.StructLayout:
-    """A packet that may trigger a SACK: placed now, or a duplicate.
+    """A packet whose memory writes were answered: it may trigger a SACK.
 
-    ``below`` marks a duplicate below ePSN, which is answered by a transport ACK as well; ``advanced`` that
-    the cumulative PSN moved over the end of a message; ``drained`` that nothing above the cumulative PSN is
-    placed any more (not for duplicates).
+    ``failed``: with an error, so that the peer gets a NAK; ``advanced``: the cumulative PSN moved over the
+    end of a message; ``drained``: nothing above the cumulative PSN is placed any more.
     """
     return data.StructLayout(
-        {**_trigger_fields(config), "length": 13, "duplicate": 1, "below": 1, "advanced": 1, "drained": 1}
+        {**_trigger_fields(config), "length": 13, "failed": 1, "advanced": 1, "drained": 1}
     )
+
+
+def refused_packet(config: NicConfig) -> data.StructLayout:
+    """A packet that is not placed and is answered, see :class:`AnswerKind`.
+
+    Duplicates are answered by a SACK, those below the expected PSN by a transport ACK as well.
+    """
+    names = ("qp", "psn", "plane", "ev", "age", "timestamped", "marked", "retransmission", "ack_request")
+    fields = _trigger_fields(config)
+    return data.StructLayout({**{name: fields[name] for name in names}, "kind": ANSWER_KIND_BITS})
 
 
 def receive_init(config: NicConfig) -> data.StructLayout:
@@ -249,11 +280,12 @@ def snapshot_answer(config: NicConfig) -> data.StructLayout:
 
     ``cumulative_psn`` is the highest PSN up to which everything is placed (cack_psn), ``message_number`` the
     messages completed, ``peer_qpn_low`` the low 16 bits of the peer's QP number (qp_receive word 0).
+    ``bitmap`` and ``base``, the low bits of a PSN near the window, count only when it was ``reported``.
     """
     return data.StructLayout(
         {
             "cumulative_psn": 24,
-            "base": 24,
+            "base": config.psn_ring_bits + 3,
             "bitmap": 64,
             "ooo_count": 15,
             "received_units": 24,
@@ -263,20 +295,10 @@ def snapshot_answer(config: NicConfig) -> data.StructLayout:
     )
 
 
-def nack_trigger(config: NicConfig) -> data.StructLayout:
-    """A NACK (``nak`` 0, ``code`` a NackReason) or a transport NAK (``nak`` 1, ``code`` the syndrome)."""
+def nak_trigger(config: NicConfig) -> data.StructLayout:
+    """A transport NAK for a packet that was placed before."""
     return data.StructLayout(
-        {
-            "qp": config.qp_bits,
-            "psn": 24,
-            "plane": plane_bits(config),
-            "ev": 32,
-            "timestamp": 16,
-            "timestamped": 1,
-            "received_at": 16,
-            "nak": 1,
-            "code": 8,
-        }
+        {"qp": config.qp_bits, "psn": 24, "plane": plane_bits(config), "kind": ANSWER_KIND_BITS}
     )
 
 

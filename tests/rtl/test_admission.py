@@ -18,11 +18,11 @@ from amaranth.lib import wiring
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.memory_regions import MemoryRegions
-from mrc_rtl.records import PORT_COUNTERS, PortCounter, Trimmed
+from mrc_rtl.records import PORT_COUNTERS, AnswerKind, PortCounter, Trimmed
 from mrc_rtl.responder.admit import Admission
 from mrc_rtl.responder.rx_tracker import RxTracker
 from mrc_rtl.tables import MEMORY_REGION, QP_RECEIVE, QpErrorReason, QpState
-from mrc_rtl.wire import AethSyndrome, NackReason, Opcode
+from mrc_rtl.wire import Opcode
 from record_benches import command, send, simulate
 from record_words import RecordSource
 
@@ -34,7 +34,7 @@ REGION_BYTES = 1 << 20
 BUS = 0x0100_0000
 FIRST_PSN = PSNS - 40
 QP = 1
-COLLECTED = ("place", "stash", "feedback", "nack", "error_out", "counter")
+COLLECTED = ("place", "stash", "feedback", "refused", "error_out", "counter")
 
 
 class Core(wiring.Component):
@@ -54,7 +54,7 @@ class Core(wiring.Component):
         m.submodules.regions = regions = self.regions
         wiring.connect(m, admission.region, regions.requests[0])
         wiring.connect(m, regions.answers[0], admission.region_answer)
-        for name in ("init", "duplicate", "state_request"):
+        for name in ("init", "state_request"):
             wiring.connect(m, getattr(admission, name), getattr(tracker, name))
         wiring.connect(m, tracker.state_answer, admission.state_answer)
         m.d.comb += [
@@ -118,7 +118,7 @@ class Bench:
     async def collect(self, ctx: Any) -> None:
         ports = [(name, getattr(self.core.admission, name)) for name in COLLECTED]
         ports.append(("report", self.core.tracker.report))
-        for name in ("advance", "nack", "error_out"):
+        for name in ("advance", "error_out"):
             ports.append((f"tracker_{name}", getattr(self.core.tracker, name)))
         while True:
             for name, port in ports:
@@ -229,7 +229,12 @@ def test_checks_in_their_order(width: int) -> None:
             changes = {"psn": FIRST_PSN, "opcode": Opcode.WRITE_ONLY, **changes}
             found = await bench.outcome(ctx, record(**changes), number % 2)
             assert found == wanted, changes
-        assert [(r["duplicate"], r["below"]) for r in bench.found["report"]] == [(1, 1), (1, 1), (1, 0)]
+        assert [(r["kind"], r["psn"]) for r in bench.found["refused"]] == [
+            (AnswerKind.SACK_AND_ACK, (FIRST_PSN - 1) % PSNS),
+            (AnswerKind.SACK_AND_ACK, (FIRST_PSN - (1 << 23)) % PSNS),
+            (AnswerKind.SACK, (FIRST_PSN + 127) % PSNS),
+            (AnswerKind.NAK_REMOTE_ACCESS, FIRST_PSN),
+        ]
         feedback = bench.found["feedback"]
         assert len(feedback) == 1
         assert feedback[0] == {
@@ -237,9 +242,6 @@ def test_checks_in_their_order(width: int) -> None:
             "body": body(Opcode.SACK), "received_at": 77,
         }  # fmt: skip
         assert bench.found["error_out"] == [{"qp": QP, "reason": QpErrorReason.REMOTE_ACCESS}]
-        assert [(n["nak"], n["code"], n["psn"]) for n in bench.found["nack"]] == [
-            (1, AethSyndrome.NAK_REMOTE_ACCESS, FIRST_PSN)
-        ]
         data, _ = await command(ctx, bench.core.admission.table, write=False, index=QP, words=[0] * 6)
         assert QP_RECEIVE.unpack(data)["state"] == QpState.ERROR
 
@@ -261,12 +263,12 @@ def test_an_accepted_packet_and_its_immediate(width: int, stamped: int) -> None:
         assert len(place) == 1
         wanted = {
             "qp": QP, "psn": FIRST_PSN, "plane": 1, "ev": packet["ev"], "timestamped": stamped,
-            "received_at": 77, "marked": 1, "retransmission": 1, "ack_request": 1, "immediate": 1,
+            "marked": 1, "retransmission": 1, "ack_request": 1, "immediate": 1,
             "length": 100, "last": 1, "drop": 0, "bus_address": BUS + 4096,
         }  # fmt: skip
         assert {name: place[0][name] for name in wanted} == wanted
         if stamped:
-            assert place[0]["timestamp"] == 0x7001
+            assert place[0]["age"] == 0x7001 - 77
         assert bench.found["stash"] == [
             {
                 "qp": QP, "psn": FIRST_PSN, "plane": 1, "rqmsn": 0x0203, "message_number": 0x0405,
@@ -305,14 +307,14 @@ def test_trimmed_packets_change_nothing() -> None:
     bench = Bench()
 
     async def script(ctx: Any) -> None:
-        for trimmed, code in (
-            (Trimmed.FABRIC, NackReason.TRIMMED),
-            (Trimmed.LAST_HOP, NackReason.TRIMMED_LASTHOP),
+        for trimmed, kind in (
+            (Trimmed.FABRIC, AnswerKind.NACK_TRIMMED),
+            (Trimmed.LAST_HOP, AnswerKind.NACK_TRIMMED_LASTHOP),
         ):
             packet = record(psn=FIRST_PSN + 3, trimmed=trimmed, length=0, key=0, timestamped=0)
             assert await bench.outcome(ctx, packet) == PortCounter.TRIMMED_ANSWERED
-            nack = bench.found["nack"][-1]
-            assert (nack["nak"], nack["code"], nack["psn"]) == (0, code, (FIRST_PSN + 3) % PSNS)
+            nack = bench.found["refused"][-1]
+            assert (nack["kind"], nack["psn"]) == (kind, (FIRST_PSN + 3) % PSNS)
             assert nack["timestamped"] == 0
         outside = record(psn=FIRST_PSN + 200, trimmed=1, length=0)
         assert await bench.outcome(ctx, outside) == PortCounter.DROP_WINDOW
@@ -321,8 +323,8 @@ def test_trimmed_packets_change_nothing() -> None:
         assert await bench.outcome(ctx, again) == PortCounter.TRIMMED_ANSWERED
         below = record(psn=FIRST_PSN - 3, trimmed=1, length=0)
         assert await bench.outcome(ctx, below) == PortCounter.TRIMMED_ANSWERED
-        assert len(bench.found["nack"]) == 2
-        assert [(r["duplicate"], r["below"]) for r in bench.found["report"]] == [(1, 0), (1, 1)]
+        kinds = [packet["kind"] for packet in bench.found["refused"][2:]]
+        assert kinds == [AnswerKind.SACK, AnswerKind.SACK_AND_ACK]
         assert len([place for place in bench.found["place"] if not place["drop"]]) == 1
 
     bench.run(script)

@@ -13,6 +13,7 @@ import random
 import pytest
 
 from mrc_rtl.config import NicConfig
+from mrc_rtl.records import AnswerKind
 from mrc_rtl.responder.immediates import Immediates
 from mrc_rtl.tables import QpErrorReason, WorkRequestOpcode
 from record_agents import Sink, read_entry, send, simulate, write_entry
@@ -28,12 +29,12 @@ class Receiver:
     def __init__(self, stall=0.0):
         self.dut = Immediates(CONFIG)
         self.completions = Sink(self.dut.completion, stall)
-        self.nacks = Sink(self.dut.nack, stall, 2)
+        self.naks = Sink(self.dut.nak, stall, 2)
         self.errors = Sink(self.dut.error_out, stall, 3)
         self.posted = [0] * CONFIG.qps
 
     def run(self, bench):
-        simulate(self.dut, bench, self.completions.run, self.nacks.run, self.errors.run)
+        simulate(self.dut, bench, self.completions.run, self.naks.run, self.errors.run)
 
     async def post(self, ctx, qp, wr_id):
         slot = self.posted[qp] % DEPTH
@@ -113,15 +114,16 @@ def test_messages_of_two_qps(stall):
                     "status": 0, "byte_length": message["length"], "immediate": message["immediate"],
                     "message_number": message["message_number"],
                 }  # fmt: skip
-        assert not receiver.nacks.records and not receiver.errors.records
+        assert not receiver.naks.records and not receiver.errors.records
 
     receiver.run(bench)
 
 
 def refusal(receiver, qp, psn, plane):
-    (nack,) = receiver.nacks.records
+    (nak,) = receiver.naks.records
     (error,) = receiver.errors.records
-    assert (nack["qp"], nack["psn"], nack["plane"], nack["nak"], nack["code"]) == (qp, psn, plane, 1, 0x61)
+    assert (nak["qp"], nak["psn"], nak["plane"]) == (qp, psn, plane)
+    assert nak["kind"] == AnswerKind.NAK_INVALID_REQUEST
     assert error == {"qp": qp, "reason": QpErrorReason.INVALID_REQUEST}
 
 
@@ -169,7 +171,7 @@ def test_refusals(case):
         await send(ctx, dut.advance, qp=3, cumulative_psn=500)
         await receiver.settle(ctx)
         assert receiver.completions.records[-1]["wr_id"] == 50
-        assert len(receiver.nacks.records) == 1
+        assert len(receiver.naks.records) == 1
 
     receiver.run(bench)
 
@@ -186,7 +188,7 @@ def test_rows_of_an_earlier_life_are_not_delivered():
         await receiver.init(ctx, 0, 10)
         await send(ctx, receiver.dut.advance, qp=0, cumulative_psn=50)
         await receiver.settle(ctx)
-        assert not receiver.completions.records and not receiver.nacks.records
+        assert not receiver.completions.records and not receiver.naks.records
 
     receiver.run(bench)
 

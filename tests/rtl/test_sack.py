@@ -5,7 +5,7 @@ Stimulus: random reports of several QPs against a model of the rules, planes tha
 stream that does not move, a tracker that answers after a random time with random states.
 Checks: exactly the triggers of the model; echoes cover all planes in use; plain triggers give way to others
 in a crowded queue and every loss is counted; each field of SACK, NACK, transport ACK and NAK; the tracker
-never waits. Timing: at most 16 cycles for a SACK with a tracker that takes 8; every wait is bounded.
+never waits. Timing: at most 16 cycles for a SACK with a tracker that takes 9; every wait is bounded.
 """
 
 import random
@@ -14,7 +14,7 @@ import pytest
 
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
-from mrc_rtl.records import BODY_BITS, PORT_COUNTERS, GlobalCounter
+from mrc_rtl.records import BODY_BITS, PORT_COUNTERS, AnswerKind, GlobalCounter
 from mrc_rtl.responder.sack import SackGenerator
 from mrc_rtl.responder.sack_triggers import PLAIN_LIMIT, TRIGGER_QUEUE_DEPTH, SackTriggers
 from record_agents import LIMIT, Sink, send, simulate
@@ -22,16 +22,18 @@ from record_agents import LIMIT, Sink, send, simulate
 MASK = (1 << 24) - 1
 
 
-def configured(planes):
-    return NicConfig(planes=planes)
+def configured(planes, mtu=4096):
+    return NicConfig(planes=planes, mtu=mtu, receive_buffer_bytes=2 * mtu)
 
 
 class Rules:
     """The rules of one QP in plain Python."""
 
-    def __init__(self, planes, threshold):
+    def __init__(self, planes, threshold, mtu):
         self.planes, self.threshold = planes, threshold
+        self.unit = 1024 if mtu <= 1024 else 1  # bytes in which the tracker counts
         self.count, self.seen, self.last, self.asked, self.ack = 0, set(), 0, False, False
+        self.due = 0  # how often the count exceeded the threshold
         self.owed = False
 
     def take(self, r):
@@ -46,10 +48,12 @@ class Rules:
         strong = strong or (self.asked and (r["drained"] or r["advanced"]))
         self.asked = (self.asked or (r["ack_request"] and not r["duplicate"])) and not r["drained"]
         self.ack = bool(self.ack or r["advanced"] or r["ack_request"] or r["below"])
-        is_turn, far_over = r["plane"] == turn, self.count // 2 > self.threshold
-        if not (strong or far_over or (is_turn and (self.owed or self.count > self.threshold))):
+        is_turn = r["plane"] == turn
+        if self.count > self.threshold:
+            self.count, self.due = self.count - self.threshold // self.unit * self.unit, self.due + 1
+        if not (strong or self.due > 1 or (is_turn and (self.owed or self.due))):
             return None
-        ack, self.ack, self.count = self.ack, False, 0
+        ack, self.ack, self.count, self.due = self.ack, False, 0, 0
         if strong:
             return ack
         if is_turn:
@@ -65,18 +69,29 @@ def report(rnd, qp, plane, **fields):
     names = ("marked", "retransmission", "duplicate", "below", "ack_request", "advanced", "drained")
     return {
         "qp": qp, "plane": plane, "psn": rnd.getrandbits(24), "ev": rnd.getrandbits(32),
-        "timestamp": rnd.getrandbits(16), "timestamped": 1, "received_at": rnd.getrandbits(16),
+        "age": rnd.getrandbits(16), "timestamped": 1,
         "length": rnd.randrange(0, 4097), **dict.fromkeys(names, 0), **fields,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("planes", [1, 2, 3, 8])
-def test_triggers_follow_the_rules(planes):
-    config = configured(planes)
+async def give(ctx, dut, fields):
+    """Hand over a report, or a duplicate as a refused packet. Returns the cycles it took."""
+    if fields["duplicate"]:
+        kind = AnswerKind.SACK_AND_ACK if fields["below"] else AnswerKind.SACK
+        return await send(ctx, dut.refused, **fields, kind=kind)
+    ctx.set(dut.coming, 1)
+    cycles = await send(ctx, dut.report, **fields)
+    ctx.set(dut.coming, 0)
+    return cycles
+
+
+@pytest.mark.parametrize(("planes", "mtu"), [(1, 4096), (2, 1024), (3, 4096), (8, 4096)])
+def test_triggers_follow_the_rules(planes, mtu):
+    config = configured(planes, mtu)
     dut = SackTriggers(config)
-    triggers, counters = Sink(dut.trigger), Sink(dut.counter)
+    triggers = Sink(dut.trigger)
     rnd = random.Random(planes)
-    copied = ("qp", "psn", "plane", "ev", "timestamped", "marked", "retransmission")
+    copied = ("qp", "psn", "plane", "ev", "age", "timestamped", "marked", "retransmission")
     expected = []
 
     async def bench(ctx):
@@ -85,7 +100,7 @@ def test_triggers_follow_the_rules(planes):
             rules = {}
             for qp in (0, 5):
                 await send(ctx, dut.init, qp=qp, active=1)
-                rules[qp] = Rules(planes, threshold)
+                rules[qp] = Rules(planes, threshold, mtu)
             for step in range(150):
                 qp = rnd.choice((0, 5))
                 # In the last third one plane does not come any more.
@@ -98,27 +113,37 @@ def test_triggers_follow_the_rules(planes):
                     flags[name] = int(rnd.random() < share)
                 if flags["duplicate"]:
                     flags |= {"below": rnd.getrandbits(1), "advanced": 0, "drained": 0}
-                fields = report(rnd, qp, plane, **flags)
+                fields = report(rnd, qp, plane, **flags, length=rnd.randrange(mtu + 1))
                 ack = rules[qp].take(fields)
                 if ack is not None:
                     expected.append(
                         {
                             **{name: fields[name] for name in copied},
-                            "age": (fields["timestamp"] - fields["received_at"]) & 0xFFFF,
-                            "sack": 1, "ack": int(ack), "nak": 0,
+                            "kind": AnswerKind.SACK_AND_ACK if ack else AnswerKind.SACK,
                         }
-                    )  # fmt: skip
-                assert await send(ctx, dut.report, **fields) <= 4
+                    )
+                assert await give(ctx, dut, fields) <= 3
         for _ in range(4):
             await ctx.tick()
         assert ctx.get(dut.idle)
-        for trigger in triggers.records:
-            del trigger["code"]
         assert triggers.records == expected
         assert len(expected) > 100
-        assert not counters.records
+        assert not refusals
 
-    simulate(dut, bench, triggers.run, counters.run)
+    refusals = []
+    simulate(dut, bench, triggers.run, pulses(dut.dropped, refusals))
+
+
+def pulses(signal, found):
+    """Background bench: an entry for each cycle in which the signal is 1."""
+
+    async def bench(ctx):
+        while True:
+            _, _, value = await ctx.tick().sample(signal)
+            if value:
+                found.append(value)
+
+    return bench
 
 
 @pytest.mark.parametrize("planes", [2, 3, 8])
@@ -137,7 +162,7 @@ def test_echoes_cover_all_planes(planes, threshold, order):
         await send(ctx, dut.init, qp=1, active=1)
         for number in range(packets):
             plane = number % planes if order == "in turn" else rnd.randrange(planes)
-            await send(ctx, dut.report, **report(rnd, 1, plane, length=lengths))
+            await give(ctx, dut, report(rnd, 1, plane, length=lengths))
         await ctx.tick()
         await ctx.tick()
         echoed = [trigger["plane"] for trigger in triggers.records]
@@ -155,55 +180,68 @@ def test_echoes_cover_all_planes(planes, threshold, order):
 def test_a_crowded_queue():
     config = configured(2)
     dut = SackTriggers(config)
-    counters, triggers = Sink(dut.counter), Sink(dut.trigger)
     rnd = random.Random(1)
+    refusals = []
 
     async def bench(ctx):
         ctx.set(dut.settings.sack_threshold, 1)
         await send(ctx, dut.init, qp=2, active=1)
         for _ in range(PLAIN_LIMIT + 12):
-            await send(ctx, dut.report, **report(rnd, 2, 0, length=0))
-        for _ in range(3):
-            await ctx.tick()
-        lost = len(counters.records)
-        assert 10 <= lost <= 12
-        taken = PLAIN_LIMIT + 12 - lost
-        for number in range(TRIGGER_QUEUE_DEPTH):
+            await give(ctx, dut, report(rnd, 2, 0, length=0))
+        await ctx.tick()
+        assert len(refusals) == 12
+        left = TRIGGER_QUEUE_DEPTH - PLAIN_LIMIT
+        for number in range(left + 3):
             kind = ("marked", "retransmission", "ack_request")[number % 3]
-            await send(ctx, dut.report, **report(rnd, 2, 0, **{kind: 1}))
-        await send(ctx, dut.nack, qp=2, code=7)
-        for _ in range(20):
-            await ctx.tick()
-        overflow = taken + TRIGGER_QUEUE_DEPTH + 1 - len(counters.records) + lost
-        assert TRIGGER_QUEUE_DEPTH <= overflow <= TRIGGER_QUEUE_DEPTH + 1
-        assert {r["index"] for r in counters.records} == {
-            2 * PORT_COUNTERS + GlobalCounter.SACK_TRIGGERS_DROPPED
-        }
+            await give(ctx, dut, report(rnd, 2, 0, **{kind: 1}))
+        await send(ctx, dut.refused, qp=2, kind=AnswerKind.NACK_TRIMMED)
+        await send(ctx, dut.nak, qp=2, kind=AnswerKind.NAK_INVALID_REQUEST)
+        await ctx.tick()
+        assert len(refusals) == 12 + 3 + 2
         assert not ctx.get(dut.idle)
         ctx.set(dut.trigger.ready, 1)
-        strong = 0
+        given = 0
         for _ in range(40):
-            _, _, valid, plain = await ctx.tick().sample(dut.trigger.valid, dut.trigger.payload.marked)
-            strong += valid
-        assert strong == overflow
+            _, _, valid = await ctx.tick().sample(dut.trigger.valid)
+            given += valid
+        assert given == TRIGGER_QUEUE_DEPTH
         assert ctx.get(dut.idle)
 
-    assert triggers.records == []
-    simulate(dut, bench, counters.run)
+    simulate(dut, bench, pulses(dut.dropped, refusals))
+
+
+@pytest.mark.parametrize("stream", ["report", "refused"])
+def test_reports_and_refused_packets_take_turns(stream):
+    """Neither stream waits for more than one packet of the other."""
+    config = configured(2)
+    dut = SackTriggers(config)
+    rnd = random.Random(2)
+
+    async def bench(ctx):
+        await send(ctx, dut.init, qp=1, active=1)
+        ctx.set(dut.trigger.ready, 1)
+        port, other = (dut.report, dut.refused) if stream == "report" else (dut.refused, dut.report)
+        ctx.set(dut.coming, 1)
+        ctx.set(other.valid, 1)
+        for _ in range(10):
+            fields = report(rnd, 1, 0)
+            assert await send(ctx, port, **fields) <= 6
+
+    simulate(dut, bench)
 
 
 class Tracker:
-    """Answers snapshots after some cycles; checks that its answer is taken at once."""
+    """Answers snapshots after some cycles, without a bitmap at once; checks that it never waits."""
 
-    def __init__(self, dut, states, delays=(1, 10), seed=1):
-        self.dut, self.states, self.delays = dut, states, delays
+    def __init__(self, dut, states, delays=(1, 10), taking=0.7, seed=1):
+        self.dut, self.states, self.delays, self.taking = dut, states, delays, taking
         self.random = random.Random(seed)
         self.asked = []
 
     async def run(self, ctx):
         dut = self.dut
         while True:
-            ctx.set(dut.snapshot.ready, self.random.random() < 0.7)
+            ctx.set(dut.snapshot.ready, self.random.random() < self.taking)
             _, _, valid, ready, qp, reported = await ctx.tick().sample(
                 dut.snapshot.valid, dut.snapshot.ready, dut.snapshot.payload.qp, dut.snapshot.payload.reported
             )
@@ -211,7 +249,7 @@ class Tracker:
                 continue
             ctx.set(dut.snapshot.ready, 0)
             self.asked.append((qp, reported))
-            for _ in range(self.random.randint(*self.delays)):
+            for _ in range(self.random.randint(*self.delays) if reported else 0):
                 await ctx.tick()
             ctx.set(dut.snapshot_answer.payload, self.states[qp])
             ctx.set(dut.snapshot_answer.valid, 1)
@@ -227,7 +265,7 @@ def states_of(config, rnd):
         cumulative = rnd.getrandbits(24)
         result[qp] = {
             "cumulative_psn": cumulative,
-            "base": (cumulative + rnd.randrange(-31, 100)) & MASK,
+            "base": (cumulative + rnd.randrange(-31, 100)) % (8 * config.mpr_psns),
             "bitmap": rnd.getrandbits(64),
             "ooo_count": rnd.getrandbits(15),
             "received_units": rnd.getrandbits(24),
@@ -246,6 +284,18 @@ def headers_of(control, *headers):
         result[header.name] = header.unpack(value & ((1 << header.bits) - 1))
         value >>= header.bits
     return result
+
+
+NACKS = (AnswerKind.NACK_TRIMMED, AnswerKind.NACK_TRIMMED_LASTHOP)
+NAKS = tuple(kind for kind in AnswerKind if kind >= AnswerKind.NAK_PSN_SEQUENCE)
+CODES = {
+    AnswerKind.NACK_TRIMMED: wire.NackReason.TRIMMED,
+    AnswerKind.NACK_TRIMMED_LASTHOP: wire.NackReason.TRIMMED_LASTHOP,
+    AnswerKind.NAK_PSN_SEQUENCE: wire.AethSyndrome.NAK_PSN_SEQUENCE,
+    AnswerKind.NAK_INVALID_REQUEST: wire.AethSyndrome.NAK_INVALID_REQUEST,
+    AnswerKind.NAK_REMOTE_ACCESS: wire.AethSyndrome.NAK_REMOTE_ACCESS,
+    AnswerKind.NAK_REMOTE_OPERATIONAL: wire.AethSyndrome.NAK_REMOTE_OPERATIONAL,
+}
 
 
 def signed(value, bits=24):
@@ -278,7 +328,7 @@ def test_content(stall):
             if step == 7:
                 kind, psn = "sack", (state["cumulative_psn"] - (1 << 20)) & MASK
             fields = report(rnd, qp, plane, psn=psn, timestamped=rnd.getrandbits(1))
-            reflected = (fields["timestamp"] - fields["received_at"] + ticks) & 0xFFFF
+            reflected = (fields["age"] + ticks) & 0xFFFF
             if not fields["timestamped"]:
                 reflected = 0
             if kind in ("sack", "ack"):
@@ -288,13 +338,18 @@ def test_content(stall):
                     "marked": rnd.getrandbits(1),
                     "retransmission": rnd.getrandbits(1),
                 }
-                await send(ctx, dut.report, **fields)
+                await give(ctx, dut, fields)
             else:
-                common = ("qp", "psn", "plane", "ev", "timestamp", "timestamped", "received_at")
-                fields = {name: fields[name] for name in common}
-                fields |= {"nak": int(kind == "nak"), "code": rnd.getrandbits(8)}
-                ports = (dut.nack, *dut.naks) if kind == "nak" else (dut.nack,)
-                await send(ctx, rnd.choice(ports), **fields)
+                answer = rnd.choice(NACKS if kind == "nack" else NAKS)
+                fields["kind"], fields["code"] = answer, CODES[answer]
+                if answer == AnswerKind.NAK_REMOTE_OPERATIONAL and rnd.randrange(2):
+                    ctx.set(dut.coming, 1)
+                    await send(ctx, dut.report, **fields, failed=1)
+                    ctx.set(dut.coming, 0)
+                else:
+                    await send(
+                        ctx, rnd.choice((dut.refused, dut.nak)) if kind == "nak" else dut.refused, **fields
+                    )
             expected.append((kind, fields, reflected))
             for _ in range(60):
                 await ctx.tick()
@@ -320,7 +375,7 @@ def test_content(stall):
                     "type": 0, "nxt": 0, "m": fields["marked"], "reserved0": 0, "pr": 0, "reserved1": 0,
                     "ack_psn_offset": offset, "entropy": fields["ev"], **ids, "reserved2": 0,
                     "cack_psn": cumulative, "cc_type": 0, "cc_fl": 0, "mpr": config.mpr_psns // 128,
-                    "sack_offset": signed(state["base"] - cumulative), "sack_bitmap": state["bitmap"],
+                    "sack_offset": signed(state["base"] - cumulative, 10), "sack_bitmap": state["bitmap"],
                 }  # fmt: skip
                 assert parts["cc_state"] == {
                     "tx_timestamp": reflected, "reserved": 0, "ooo_count": state["ooo_count"],
@@ -349,7 +404,11 @@ def test_content(stall):
                 aeth = headers_of(control, wire.AETH)["aeth"]
                 assert aeth == {"syndrome": fields["code"], "msn": state["message_number"]}
         assert next(got, None) is None
-        assert tracker.asked == [(f["qp"], int(k in ("sack", "ack"))) for k, f, _ in expected]
+        asked = []
+        for kind, fields, _ in expected:
+            asked.append((fields["qp"], int(kind in ("sack", "ack"))))
+            asked += [(fields["qp"], 0)] * (kind == "ack")
+        assert tracker.asked == asked
         seen = dict.fromkeys(GlobalCounter, 0)
         for record in counters.records:
             seen[GlobalCounter(record["index"] - 3 * PORT_COUNTERS)] += 1
@@ -362,13 +421,13 @@ def test_rate():
     config = configured(2)
     dut = SackGenerator(config)
     rnd = random.Random(3)
-    tracker = Tracker(dut, states_of(config, rnd), delays=(8, 8))
+    tracker = Tracker(dut, states_of(config, rnd), delays=(8, 8), taking=1)
     controls, counters = Sink(dut.control), Sink(dut.counter)
 
     async def bench(ctx):
         await send(ctx, dut.init, qp=4, active=1)
         for _ in range(12):
-            await send(ctx, dut.report, **report(rnd, 4, 0, ack_request=1))
+            await give(ctx, dut, report(rnd, 4, 0, ack_request=1))
         for _ in range(12 * 20):
             await ctx.tick()
         assert len(controls.records) == 24

@@ -8,10 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records
 from ..config import NicConfig
-from ..records import PORT_COUNTERS, PortCounter, Trimmed
+from ..records import PORT_COUNTERS, AnswerKind, PortCounter, Trimmed
 from ..stream import TableBus
 from ..tables import QpErrorReason
-from ..wire import AethSyndrome, NackReason
 from .buffer_ledger import BufferLedger
 from .claim_bits import ClaimBits
 from .intake import Intake, admitted
@@ -48,7 +47,7 @@ class Admission(wiring.Component):
         See :class:`mrc_rtl.memory_regions.MemoryRegions`.
     place : stream of records.place_command
         Also with ``drop``, for the buffer beats of what is not placed.
-    stash, feedback, duplicate, nack, counter : streams
+    stash, feedback, refused, counter : streams
     error_in, error_out : streams of records.qp_error
     init, state_request, state_answer, expected_qp, expected_psn, retired, retired_epoch
         To the tracker; ``init`` also to the immediates.
@@ -72,8 +71,7 @@ class Admission(wiring.Component):
             "place": Out(stream.Signature(records.place_command(config))),
             "stash": Out(stream.Signature(records.stash_record(config))),
             "feedback": Out(stream.Signature(records.feedback_record(config))),
-            "duplicate": Out(stream.Signature(records.received_report(config))),
-            "nack": Out(stream.Signature(records.nack_trigger(config))),
+            "refused": Out(stream.Signature(records.refused_packet(config))),
             "counter": Out(stream.Signature(records.counter_event(config))),
             "error_in": In(stream.Signature(records.qp_error(config))),
             "error_out": Out(stream.Signature(records.qp_error(config))),
@@ -173,8 +171,8 @@ class Admission(wiring.Component):
         expected = Signal(24)
         looking = Signal()  # the memories answer
         deciding = Signal()
-        open_ends = Signal(5)  # outputs that wait to be taken: counter, stash, duplicate, nack, error
-        outputs = (self.counter, self.stash, self.duplicate, self.nack, self.error_out)
+        open_ends = Signal(4)  # outputs that wait to be taken: counter, stash, refused, error
+        outputs = (self.counter, self.stash, self.refused, self.error_out)
         taken = Signal(len(outputs))
         for number, output in enumerate(outputs):
             m.d.comb += [
@@ -275,7 +273,7 @@ class Admission(wiring.Component):
             m.d.sync += [
                 deciding.eq(0),
                 final.eq(counted),
-                open_ends.eq(Cat(1, places & packet.immediate, reports, nacks, fails)),
+                open_ends.eq(Cat(1, places & packet.immediate, reports | nacks, fails)),
             ]
 
         # The placement's queue: a packet, or beats that only go back.
@@ -305,7 +303,7 @@ class Admission(wiring.Component):
                     m.d.sync += place.payload[name].eq(packet[name])
 
         # Records that leave with the verdict.
-        stash, report, nack = self.stash.payload, self.duplicate.payload, self.nack.payload
+        stash, refused = self.stash.payload, self.refused.payload
         m.d.comb += [
             self.counter.payload.index.eq(packet.plane * PORT_COUNTERS + final),
             stash.qp.eq(packet.qp),
@@ -315,20 +313,21 @@ class Admission(wiring.Component):
             stash.message_number.eq(packet.message_number),
             stash.immediate.eq(packet.immediate_value),
             stash.length.eq(packet.message_length),
-            report.duplicate.eq(1),
-            report.below.eq(below),
-            nack.nak.eq(final == PortCounter.DROP_ACCESS),
             self.error_out.payload.qp.eq(packet.qp),
             self.error_out.payload.reason.eq(QpErrorReason.REMOTE_ACCESS),
         ]
-        with m.If(nack.nak):
-            m.d.comb += nack.code.eq(AethSyndrome.NAK_REMOTE_ACCESS)
+        with m.If(final == PortCounter.DROP_ACCESS):
+            m.d.comb += refused.kind.eq(AnswerKind.NAK_REMOTE_ACCESS)
+        with m.Elif(below):
+            m.d.comb += refused.kind.eq(AnswerKind.SACK_AND_ACK)
+        with m.Elif(claimed):
+            m.d.comb += refused.kind.eq(AnswerKind.SACK)
+        with m.Elif(packet.trimmed == Trimmed.LAST_HOP):
+            m.d.comb += refused.kind.eq(AnswerKind.NACK_TRIMMED_LASTHOP)
         with m.Else():
-            last_hop = packet.trimmed == Trimmed.LAST_HOP
-            m.d.comb += nack.code.eq(Mux(last_hop, NackReason.TRIMMED_LASTHOP, NackReason.TRIMMED))
-        for target in (report, nack):
-            for name in sorted(set(target.shape().members) & set(packet.shape().members)):
-                m.d.comb += target[name].eq(packet[name])
+            m.d.comb += refused.kind.eq(AnswerKind.NACK_TRIMMED)
+        for name in sorted(set(refused.shape().members) & set(packet.shape().members)):
+            m.d.comb += refused[name].eq(packet[name])
 
         busy = looking | deciding | gives_up | open_ends.any() | place.valid | ledger.owes.any()
         if config.trace:

@@ -2,19 +2,22 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
-from .psn_ring import WORD_BITS, WORD_INDEX_BITS, RingClear, below_mask, lap_parity, ring_rows, row_address
+from .psn_ring import BLOCK_RAM, RingClear, below_mask, lap_parity, ring_rows, row_address
 
 __all__ = ["ClaimBits"]
 
+#: PSNs in a word: few, because only one of them is looked at.
+_WORD_BITS = 8
+
 
 class ClaimBits(wiring.Component):
-    """Owner of the claimed bits, one word of 32 PSNs at a time.
+    """Owner of the claimed bits, one small word of PSNs at a time.
 
     Parameters
     ----------
@@ -60,26 +63,28 @@ class ClaimBits(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self._config
-        m.submodules.words = words = Memory(shape=WORD_BITS, depth=ring_rows(config), init=[])
+        m.submodules.words = words = Memory(
+            shape=_WORD_BITS, depth=ring_rows(config, _WORD_BITS), init=[], attrs=BLOCK_RAM
+        )
         read, write = words.read_port(), words.write_port()
-        m.submodules.ring = ring = RingClear(config)
-        bit = self.held_psn[:WORD_INDEX_BITS]
-        toggled = Signal(WORD_BITS)
+        m.submodules.ring = ring = RingClear(config, _WORD_BITS)
+        bit = self.held_psn[: (_WORD_BITS - 1).bit_length()]
+        toggled = Signal(_WORD_BITS)
+        held_row = row_address(config, _WORD_BITS, self.held_qp, self.held_psn)
         m.d.comb += [
             read.en.eq(self.read),
-            read.addr.eq(row_address(config, self.qp, self.psn)),
+            read.addr.eq(row_address(config, _WORD_BITS, self.qp, self.psn)),
             self.claimed.eq(read.data.bit_select(bit, 1) ^ lap_parity(config, self.held_psn)),
             # A PSN that is not claimed is claimed by turning its bit over.
             toggled.eq(read.data ^ (1 << bit)),
             ring.start.eq(self.clear),
-            ring.qp.eq(self.clear_qp),
             ring.initial_psn.eq(self.clear_psn),
             ring.hold.eq(self.claim),
             self.cleared.eq(ring.done),
             write.en.eq(self.claim | ring.write),
-            write.addr.eq(Mux(self.claim, row_address(config, self.held_qp, self.held_psn), ring.address)),
+            write.addr.eq(Mux(self.claim, held_row, Cat(ring.word, self.clear_qp))),
             write.data.eq(
-                Mux(self.claim, toggled, below_mask(ring.position) ^ ring.lap.replicate(WORD_BITS))
+                Mux(self.claim, toggled, below_mask(ring.position) ^ ring.lap.replicate(_WORD_BITS))
             ),
         ]
         return m

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .. import records, wire
+from .. import records
 from ..config import NicConfig
+from ..records import AnswerKind
 from ..stream import TableBus
 from ..tables import CompletionStatus, QpErrorReason, WorkRequestOpcode
 
@@ -45,7 +46,7 @@ class Immediates(wiring.Component):
     advance : stream of records.advance_record, in
     completion : stream of records.completion_record
         RECEIVE_IMM, one per message, in the order of RQMSN.
-    nack : stream of records.nack_trigger
+    nak : stream of records.nak_trigger
     error_out : stream of records.qp_error
     idle : 1
 
@@ -62,7 +63,7 @@ class Immediates(wiring.Component):
                 "stash": In(stream.Signature(records.stash_record(config))),
                 "advance": In(stream.Signature(records.advance_record(config))),
                 "completion": Out(stream.Signature(records.completion_record(config))),
-                "nack": Out(stream.Signature(records.nack_trigger(config))),
+                "nak": Out(stream.Signature(records.nak_trigger(config))),
                 "error_out": Out(stream.Signature(records.qp_error(config))),
                 "idle": Out(1),
             }
@@ -147,7 +148,7 @@ class Immediates(wiring.Component):
         ]
 
         content = Signal(content_shape, reset_less=True)
-        completion, nack, error_out = self.completion.payload, self.nack.payload, self.error_out.payload
+        completion, nak, error_out = self.completion.payload, self.nak.payload, self.error_out.payload
         m.d.comb += [
             completion.queue.eq(now.queue),
             completion.qp.eq(qp),
@@ -157,11 +158,10 @@ class Immediates(wiring.Component):
             completion.byte_length.eq(content.length),
             completion.immediate.eq(content.immediate),
             completion.message_number.eq(Cat(content.message_low, mark.message_high)),
-            nack.qp.eq(qp),
-            nack.psn.eq(failing_psn),
-            nack.plane.eq(failing_plane),
-            nack.nak.eq(1),
-            nack.code.eq(wire.AethSyndrome.NAK_INVALID_REQUEST),
+            nak.qp.eq(qp),
+            nak.psn.eq(failing_psn),
+            nak.plane.eq(failing_plane),
+            nak.kind.eq(AnswerKind.NAK_INVALID_REQUEST),
             error_out.qp.eq(qp),
             error_out.reason.eq(QpErrorReason.INVALID_REQUEST),
             # Looked at while ``done`` is set only.
@@ -311,9 +311,9 @@ class Immediates(wiring.Component):
             with m.State("REFUSE"):
                 now_told = Signal(2)
                 m.d.comb += [
-                    self.nack.valid.eq(~told[0]),
+                    self.nak.valid.eq(~told[0]),
                     self.error_out.valid.eq(~told[1]),
-                    now_told.eq(told | Cat(self.nack.ready, self.error_out.ready)),
+                    now_told.eq(told | Cat(self.nak.ready, self.error_out.ready)),
                     context_write.data.active.eq(0),
                     context_write.en.eq(1),
                 ]

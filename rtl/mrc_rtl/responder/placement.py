@@ -37,11 +37,11 @@ class Placement(wiring.Component):
     Commands stand in a ring until they are reported; nothing of them is copied. The oldest one that is not
     written is the current one: it takes a slot, whose number is its AXI identifier, and its beats are taken
     from the buffer one a cycle, turned to the lanes of the destination and offered to the write channel,
-    which holds the whole pipeline back while it is not ready. Bursts end at aligned blocks of :func:`burst_beats`
-    beats; their addresses go out beside the data. A slot counts the answers of its bursts; when the last one
-    is there the packet is placed. The memory may answer in any order; packets are reported, and their slots
-    used again, in the order of the commands. Commands with ``drop`` take their beats from the buffer and do
-    nothing else. Payload of length 0 is placed without a write.
+    which holds the whole pipeline back while it is not ready. Bursts end at aligned blocks of
+    :func:`burst_beats` beats; their addresses go out beside the data. A slot counts the answers of its
+    bursts; when the last one is there the packet is placed. The memory may answer in any order; packets are
+    reported, and their slots used again, in the order of the commands. Commands with ``drop`` take their
+    beats from the buffer and do nothing else. Payload of length 0 is placed without a write.
 
     Parameters
     ----------

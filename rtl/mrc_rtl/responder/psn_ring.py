@@ -16,35 +16,26 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
 
-__all__ = [
-    "WORD_BITS",
-    "WORD_INDEX_BITS",
-    "RingClear",
-    "below_mask",
-    "lap_parity",
-    "row_address",
-    "ring_rows",
-]
+__all__ = ["BLOCK_RAM", "RingClear", "below_mask", "lap_parity", "near_bits", "ring_rows", "row_address"]
 
-#: Attributes of a memory that goes to block RAM however few rows it has: as distributed RAM, 32 rows of 64
-#: bits cost some 250 LUT4.
+#: Attributes of a memory that goes to block RAM however few rows it has: distributed RAM costs a LUT a bit
+#: for every 16 rows.
 BLOCK_RAM = {"ram_style": "block"}
 
-#: PSNs in a word.
-WORD_BITS = 32
 
-#: Bits of a PSN that choose a bit inside its word.
-WORD_INDEX_BITS = 5
+def near_bits(config: NicConfig) -> int:
+    """Low bits of a PSN that order any two which are less than four windows apart."""
+    return config.psn_ring_bits + 3
 
 
-def ring_rows(config: NicConfig) -> int:
+def ring_rows(config: NicConfig, word_bits: int) -> int:
     """Words of all rings."""
-    return config.qps * config.mpr_psns // WORD_BITS
+    return config.qps * config.mpr_psns // word_bits
 
 
-def row_address(config: NicConfig, qp: Value, psn: Value) -> Value:
+def row_address(config: NicConfig, word_bits: int, qp: Value, psn: Value) -> Value:
     """Row that holds the bit of a PSN of a QP."""
-    return Cat(psn[WORD_INDEX_BITS : config.psn_ring_bits], qp)
+    return Cat(psn[(word_bits - 1).bit_length() : config.psn_ring_bits], qp)
 
 
 def lap_parity(config: NicConfig, psn: Value) -> Value:
@@ -53,41 +44,43 @@ def lap_parity(config: NicConfig, psn: Value) -> Value:
 
 
 def below_mask(position: Value) -> Value:
-    """Word with ones in every bit below ``position`` (0 to 31)."""
-    return Cat(position > n for n in range(WORD_BITS))
+    """Word with ones in every bit below ``position``."""
+    return Cat(position > n for n in range(1 << len(position)))
 
 
 class RingClear(wiring.Component):
-    """Writes the words of one QP's ring so that no PSN from ``initial_psn`` on is set.
+    """Goes through the words of one QP's ring so that no PSN from ``initial_psn`` on is set.
 
     Parameters
     ----------
     config : NicConfig
+    word_bits : int
+        PSNs in a word, a power of two.
 
     Members
     -------
     start : 1
-        Pulse; ``qp`` and ``initial_psn`` must stay until ``done``.
+        Pulse; ``initial_psn`` must stay until ``done``.
     hold : 1
         Write nothing in this cycle.
-    write, address : 1, row
+    write, word : 1, number of a word
         One word a cycle: ``below_mask(position)``, turned over when ``lap``.
-    position, lap : 5, 1
+    position, lap : position in a word, 1
     done : 1
         Pulses with the last word.
     """
 
-    def __init__(self, config: NicConfig) -> None:
+    def __init__(self, config: NicConfig, word_bits: int) -> None:
         self._config = config
+        self._index_bits = (word_bits - 1).bit_length()
         super().__init__(
             {
                 "start": In(1),
-                "qp": In(config.qp_bits),
                 "initial_psn": In(24),
                 "hold": In(1),
                 "write": Out(1),
-                "address": Out(range(ring_rows(config))),
-                "position": Out(WORD_INDEX_BITS),
+                "word": Out(config.psn_ring_bits - self._index_bits),
+                "position": Out(self._index_bits),
                 "lap": Out(1),
                 "done": Out(1),
             }
@@ -95,24 +88,20 @@ class RingClear(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        config = self._config
-        first = self.initial_psn[WORD_INDEX_BITS : config.psn_ring_bits]
+        first = self.initial_psn[self._index_bits : self._config.psn_ring_bits]
         running = Signal()
-        word = Signal(config.psn_ring_bits - WORD_INDEX_BITS)
-        lap = lap_parity(config, self.initial_psn)
         m.d.comb += [
             self.write.eq(running & ~self.hold),
-            self.address.eq(Cat(word, self.qp)),
-            self.done.eq(self.write & word.all()),
+            self.done.eq(self.write & self.word.all()),
+            # PSNs below the first one come one lap later.
+            self.lap.eq(lap_parity(self._config, self.initial_psn) ^ (self.word < first)),
         ]
         with m.If(self.start):
             m.d.sync += running.eq(1)
         with m.If(self.write):
-            m.d.sync += word.eq(word + 1)
+            m.d.sync += self.word.eq(self.word + 1)
         with m.If(self.done):
             m.d.sync += running.eq(0)
-        # PSNs below the first one come one lap later.
-        m.d.comb += self.lap.eq(lap ^ (word < first))
-        with m.If(word == first):
+        with m.If(self.word == first):
             m.d.comb += self.position.eq(self.initial_psn)
         return m

@@ -1,45 +1,31 @@
 """Decides which received packets are answered by a SACK, and by a transport ACK with it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .. import records
 from ..config import NicConfig
-from ..records import GlobalCounter
+from ..records import AnswerKind
 
-__all__ = [
-    "LEAST_BYTES",
-    "NAK_SOURCES",
-    "PLAIN_LIMIT",
-    "TRIGGER_QUEUE_DEPTH",
-    "SackTriggers",
-    "trigger_record",
-]
+__all__ = ["LEAST_BYTES", "PLAIN_LIMIT", "TRIGGER_QUEUE_DEPTH", "SackTriggers", "trigger_record"]
 
 #: Triggers that wait to be answered.
 TRIGGER_QUEUE_DEPTH = 16
 
-#: Beyond this many waiting triggers only those are taken that nothing else makes good.
+#: From this many waiting triggers on only those are taken that nothing else makes good.
 PLAIN_LIMIT = 8
 
 #: What a packet adds to its QP's count at least.
 LEAST_BYTES = 1024
 
-#: Blocks that send NAKs and no NACKs: tracker and immediates.
-NAK_SOURCES = 2
-
-_COUNT_BITS = 19
+_THRESHOLD_BITS = 17
+_KINDS_OF_SACK = 2  # the first ones of AnswerKind
 
 
 def trigger_record(config: NicConfig) -> data.StructLayout:
-    """An answer that is due. ``code`` counts for NACKs and NAKs, which are neither a ``sack`` nor an ``ack``.
-
-    ``age`` is the packet's timestamp less the time it came in: adding the time of the answer makes the
-    reflected timestamp with the service time in it.
-    """
+    """An answer that is due: ``kind`` says which, the rest is of the packet."""
     return data.StructLayout(
         {
             "qp": config.qp_bits,
@@ -50,10 +36,7 @@ def trigger_record(config: NicConfig) -> data.StructLayout:
             "timestamped": 1,
             "marked": 1,
             "retransmission": 1,
-            "sack": 1,
-            "ack": 1,
-            "nak": 1,
-            "code": 8,
+            "kind": records.ANSWER_KIND_BITS,
         }
     )
 
@@ -65,15 +48,15 @@ class SackTriggers(wiring.Component):
     also when the out-of-order packets drain after one that asked. Otherwise it adds its bytes to the count,
     and when the count exceeds the threshold the packet of the plane whose turn it is triggers: the next one
     behind the plane of the last such SACK, among those the QP was seen on. If it does not come before the
-    count is twice the threshold, another plane's packet triggers, and the plane in turn is owed an echo: its
-    next packet triggers whatever the count is. If it does not come for another such round either, it is
-    forgotten and the turn passes on. So the echoes cover all planes in use, for any threshold.
+    count exceeds the threshold once more, another plane's packet triggers, and the plane in turn is owed an
+    echo: its next packet triggers whatever the count is. If it does not come for another such round either,
+    it is forgotten and the turn passes on. So the echoes cover all planes in use, for any threshold.
 
     A transport ACK goes with the SACK when the cumulative PSN has moved over the end of a message since the
     last one, when the packet asked for an answer, and for duplicates below the expected PSN.
 
-    The queue takes plain triggers up to :data:`PLAIN_LIMIT`; one that is refused leaves the count, so that
-    the next packet tries again. The others are refused only when it is full. Refused triggers are counted.
+    The queue takes plain triggers up to :data:`PLAIN_LIMIT`; one that is refused stays due, so that the next
+    packet tries again. The others are refused only when it is full. Refused triggers are counted.
 
     Parameters
     ----------
@@ -84,15 +67,14 @@ class SackTriggers(wiring.Component):
     settings : records.settings, in
         ``sack_threshold``.
     init : stream of records.receive_init, in
-    report : stream of records.received_report, in
-        Three cycles each.
-    nack : stream of records.nack_trigger, in
-    naks : streams of records.nack_trigger, in, array of :data:`NAK_SOURCES`
-        NAKs only, which carry neither EV nor timestamp: ``qp``, ``psn``, ``plane`` and ``code`` count. Each
-        source needs some cycles from one to the next, so they come before ``nack``.
+    coming, report : 1, stream of records.received_report, in
+        Three cycles each, of which the last is the one in which ``report`` is valid.
+    refused : stream of records.refused_packet, in
+        In turns with the reports.
+    nak : stream of records.nak_trigger, in
     trigger : stream of trigger_record
-    counter : stream of records.counter_event
-        SACK_TRIGGERS_DROPPED.
+    dropped : 1
+        Pulse: a trigger was refused.
     idle : 1
 
     Source: protocol.md 3.4 and 3.5, profile.md 5.
@@ -104,11 +86,12 @@ class SackTriggers(wiring.Component):
             {
                 "settings": In(records.settings(config)),
                 "init": In(stream.Signature(records.receive_init(config))),
+                "coming": In(1),
                 "report": In(stream.Signature(records.received_report(config))),
-                "nack": In(stream.Signature(records.nack_trigger(config))),
-                "naks": In(stream.Signature(records.nack_trigger(config))).array(NAK_SOURCES),
+                "refused": In(stream.Signature(records.refused_packet(config))),
+                "nak": In(stream.Signature(records.nak_trigger(config))),
                 "trigger": Out(stream.Signature(trigger_record(config))),
-                "counter": Out(stream.Signature(records.counter_event(config))),
+                "dropped": Out(1),
                 "idle": Out(1),
             }
         )
@@ -116,24 +99,15 @@ class SackTriggers(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        report, nack = self.report.payload, self.nack.payload
-        shape = trigger_record(config)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=shape.size, depth=TRIGGER_QUEUE_DEPTH)
-        entry = Signal(shape)
-        oldest = Signal(shape)
-        m.d.comb += [
-            queue.w_data.eq(entry),
-            oldest.eq(queue.r_data),
-            self.trigger.payload.eq(oldest),
-            self.trigger.valid.eq(queue.r_rdy),
-            queue.r_en.eq(self.trigger.ready),
-        ]
-        crowded = Signal()
-        m.d.comb += crowded.eq(queue.level >= PLAIN_LIMIT)
-
+        report, refused, nak = self.report.payload, self.refused.payload, self.nak.payload
+        # Where packets are no longer than the least count, all of them count the same.
+        unit_bits = 10 if config.mtu <= LEAST_BYTES else 0
+        count_bits = _THRESHOLD_BITS + 1 - unit_bits
         context_shape = data.StructLayout(
             {
-                "count": _COUNT_BITS,
+                "count": count_bits,  # since the last trigger, beyond the threshold when that is exceeded
+                "due": 1,  # it exceeded the threshold
+                "overdue": 1,  # and again
                 "seen": config.planes,
                 "last": records.plane_bits(config),
                 "owed": 1,  # the plane in turn was passed over
@@ -144,28 +118,19 @@ class SackTriggers(wiring.Component):
         m.submodules.contexts = contexts = Memory(shape=context_shape, depth=config.qps, init=[])
         read, write = contexts.read_port(), contexts.write_port()
         context = read.data
-        qp = Signal(config.qp_bits)
 
-        # What the report makes of the context.
-        added = Signal(14)
-        count = Signal(_COUNT_BITS)
-        seen = Signal(config.planes)
-        turn = Signal(records.plane_bits(config))
-        over = Signal()
-        far_over = Signal()
-        strong = Signal()
-        wants_ack = Signal()
-        asked = Signal()
-        owed = Signal()
-        last = Signal(records.plane_bits(config))
-        m.d.comb += [
-            added.eq(Mux(report.length < LEAST_BYTES, LEAST_BYTES, report.length)),
-            read.addr.eq(Mux(self.init.valid, self.init.payload.qp, report.qp)),
-            read.en.eq(0),
-            write.addr.eq(qp),
-        ]
+        # The packet that is worked on.
+        qp = Signal(config.qp_bits)
+        is_refused = Signal()
+        packet = Signal(records.refused_packet(config))
         here = Signal(config.planes)
-        m.d.comb += here.bit_select(report.plane, 1).eq(1)
+        m.d.comb += [
+            *(packet[name].eq(Mux(is_refused, refused[name], report[name]))
+              for name, _ in packet.shape() if name not in ("qp", "kind")),
+            here.bit_select(packet.plane, 1).eq(1),
+            write.addr.eq(qp),
+        ]  # fmt: skip
+
         # The nearest plane behind the last one, among those seen; later assignments win.
         following = Signal(records.plane_bits(config))
         all_seen = Signal(config.planes)
@@ -178,133 +143,173 @@ class SackTriggers(wiring.Component):
                         with m.If(all_seen[plane]):
                             m.d.comb += following.eq(plane)
 
-        threshold = self.settings.sack_threshold
-        is_turn = report.plane == turn
-        fires = strong | (is_turn & (over | owed)) | far_over
+        # First cycle behind the reading: what the packet adds.
+        add = Signal()
+        old = Signal(context_shape)
+        turn = Signal.like(following)
+        strong = Signal()
+        longer = report.length[10:].any()
+        if unit_bits:
+            added = Cat(~is_refused)
+        else:
+            bytes_added = Cat(report.length[:10] & longer.replicate(10), report.length[10] | ~longer)
+            added = Mux(is_refused, 0, Cat(bytes_added, report.length[11:]))
+        with m.If(add):
+            m.d.sync += [
+                old.eq(context),
+                old.count.eq(context.count + added),
+                old.seen.eq(all_seen),
+                old.ack.eq(context.ack | packet.ack_request | (refused.kind[0] & is_refused)),
+                turn.eq(following),
+                strong.eq(packet.marked | packet.retransmission | packet.ack_request | is_refused),
+            ]
+
+        # Second cycle: whether it triggers.
+        decide = Signal()
+        advanced = Signal()
+        drained = Signal()
+        over = Signal()
+        excess = Signal(count_bits)
+        due = Signal()
+        overdue = Signal()
+        is_turn = Signal()
+        wants_ack = Signal()
+        at_once = Signal()
+        fires = Signal()
         taken = Signal()
-        dropped = Signal()
-        push_report = Signal()
-        new = Signal(context_shape)
         echoes = Signal()  # a plain trigger
         forgotten = Signal(config.planes)
+        room = Signal()
+        crowded = Signal()
+        new = Signal(context_shape)
+        threshold = self.settings.sack_threshold[unit_bits:]
         m.d.comb += [
-            new.count.eq(Mux(taken, 0, Mux(count[-1], 1 << (_COUNT_BITS - 1), count))),
-            echoes.eq(taken & ~strong),
-            forgotten.bit_select(turn, 1).eq(echoes & ~is_turn & owed),
-            new.seen.eq(seen & ~forgotten),
-            new.last.eq(Mux(echoes & (is_turn | owed), turn, last)),
-            new.owed.eq(Mux(echoes, ~is_turn, owed)),
-            new.asked.eq(asked),
+            advanced.eq(report.advanced & ~is_refused),
+            drained.eq(report.drained & ~is_refused),
+            over.eq(old.count > threshold),
+            excess.eq(old.count - threshold),
+            due.eq(old.due | over),
+            overdue.eq(old.overdue | (old.due & over)),
+            is_turn.eq(packet.plane == turn),
+            wants_ack.eq(old.ack | advanced),
+            at_once.eq(strong | (old.asked & (drained | advanced))),
+            fires.eq(at_once | (is_turn & (due | old.owed)) | overdue),
+            taken.eq(fires & room & (at_once | ~crowded)),
+            echoes.eq(taken & ~at_once),
+            forgotten.bit_select(turn, 1).eq(echoes & ~is_turn & old.owed),
+            # It may overflow while it is overdue.
+            new.count.eq(Mux(taken, 0, Mux(over, excess, old.count))),
+            new.due.eq(due & ~taken),
+            new.overdue.eq(overdue & ~taken),
+            new.seen.eq(old.seen & ~forgotten),
+            new.last.eq(Mux(echoes & (is_turn | old.owed), turn, old.last)),
+            new.owed.eq(Mux(echoes, ~is_turn, old.owed)),
+            new.asked.eq((old.asked | (packet.ack_request & ~is_refused)) & ~drained),
             new.ack.eq(wants_ack & ~taken),
             write.data.eq(new),
             write.en.eq(0),
         ]
 
-        # Reports, NAKs and NACKs share the queue's port; a report uses it in one cycle of three.
+        # The queue; what goes into it stands in a register for a cycle.
+        slot_bits = (TRIGGER_QUEUE_DEPTH - 1).bit_length()
+        m.submodules.queue = queue = Memory(shape=trigger_record(config), depth=TRIGGER_QUEUE_DEPTH, init=[])
+        queue_write, queue_read = queue.write_port(), queue.read_port(domain="comb")
+        head, tail = Signal(slot_bits + 1), Signal(slot_bits + 1)
+        level = Signal(slot_bits + 1)
+        entry = Signal(trigger_record(config))
+        push = Signal()
+        make = Signal()  # the entry
         from_nak = Signal()
-        nak_valid = Signal()
         m.d.comb += [
-            from_nak.eq(Cat(port.valid for port in self.naks).any()),
-            nak_valid.eq(from_nak | self.nack.valid),
+            level.eq(head - tail),
+            room.eq(~level[-1]),
+            crowded.eq(level[-2:].any()),
+            queue_write.addr.eq(head),
+            queue_write.data.eq(entry),
+            queue_write.en.eq(push),
+            queue_read.addr.eq(tail),
+            self.trigger.payload.eq(queue_read.data),
+            self.trigger.valid.eq(head != tail),
         ]
-        with m.If(push_report):
-            m.d.comb += [entry[name].eq(report[name]) for name in ("qp", "psn", "plane")]
-        with m.Elif(self.naks[0].valid):
-            m.d.comb += [entry[name].eq(self.naks[0].payload[name]) for name in ("qp", "psn", "plane")]
-        with m.Elif(self.naks[1].valid):
-            m.d.comb += [entry[name].eq(self.naks[1].payload[name]) for name in ("qp", "psn", "plane")]
-        with m.Else():
-            m.d.comb += [entry[name].eq(nack[name]) for name in ("qp", "psn", "plane")]
-        with m.If(self.naks[0].valid):
-            m.d.comb += entry.code.eq(self.naks[0].payload.code)
-        with m.Elif(self.naks[1].valid):
-            m.d.comb += entry.code.eq(self.naks[1].payload.code)
-        with m.Else():
-            m.d.comb += entry.code.eq(nack.code)
-        m.d.comb += [
-            entry.ev.eq(Mux(push_report, report.ev, nack.ev)),
-            entry.age.eq(
-                Mux(
-                    push_report,
-                    report.timestamp - report.received_at,
-                    nack.timestamp - nack.received_at,
-                )
-            ),
-            entry.timestamped.eq(Mux(push_report, report.timestamped, nack.timestamped)),
-            entry.marked.eq(push_report & report.marked),
-            entry.retransmission.eq(push_report & report.retransmission),
-            entry.sack.eq(push_report),
-            entry.ack.eq(push_report & wants_ack),
-            entry.nak.eq(~push_report & (from_nak | nack.nak)),
-            self.naks[0].ready.eq(~push_report),
-            self.naks[1].ready.eq(~push_report & ~self.naks[0].valid),
-            self.nack.ready.eq(~push_report & ~from_nak),
-            queue.w_en.eq(Mux(push_report, taken, nak_valid)),
+        m.d.sync += [
+            push.eq(0),
+            head.eq(head + push),
+            tail.eq(tail + (self.trigger.valid & self.trigger.ready)),
         ]
-        with m.If(~push_report & nak_valid & ~queue.w_rdy):
-            m.d.comb += dropped.eq(1)
+        with m.If(make):
+            m.d.sync += [
+                entry.qp.eq(qp),
+                *(
+                    entry[name].eq(packet[name])
+                    for name in ("ev", "age", "timestamped", "marked", "retransmission")
+                ),
+                entry.psn.eq(Mux(from_nak, nak.psn, packet.psn)),
+                entry.plane.eq(Mux(from_nak, nak.plane, packet.plane)),
+            ]
 
         busy = Signal()
-        m.d.comb += busy.eq(1)
+        after_refused = Signal()
+        takes_refused = Signal()
+        m.d.comb += [
+            busy.eq(1),
+            takes_refused.eq(self.refused.valid & ~(self.coming & after_refused)),
+            read.addr.eq(Mux(takes_refused, refused.qp, report.qp)),
+            read.en.eq(0),
+        ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [busy.eq(0), read.en.eq(1)]
-                m.d.sync += qp.eq(read.addr)
+                m.d.sync += [qp.eq(read.addr), is_refused.eq(takes_refused)]
                 with m.If(self.init.valid):
+                    m.d.sync += qp.eq(self.init.payload.qp)
                     m.next = "INIT"
-                with m.Elif(self.report.valid):
+                with m.Elif(self.nak.valid):
+                    m.d.sync += qp.eq(nak.qp)
+                    m.next = "NAK"
+                with m.Elif(takes_refused):
+                    m.d.sync += after_refused.eq(1)
+                    m.next = "REFUSE"
+                    with m.If(refused.kind < _KINDS_OF_SACK):
+                        m.next = "ADD"
+                with m.Elif(self.coming):
+                    m.d.sync += after_refused.eq(0)
                     m.next = "ADD"
             with m.State("INIT"):
                 m.d.comb += [write.data.eq(0), write.en.eq(1), self.init.ready.eq(1)]
                 m.next = "IDLE"
+            with m.State("NAK"):
+                m.d.comb += [make.eq(1), from_nak.eq(1), self.nak.ready.eq(1), self.dropped.eq(~room)]
+                m.d.sync += [entry.kind.eq(nak.kind), push.eq(room)]
+                m.next = "IDLE"
+            with m.State("REFUSE"):
+                m.d.comb += [make.eq(1), self.refused.ready.eq(1), self.dropped.eq(~room)]
+                m.d.sync += [entry.kind.eq(refused.kind), push.eq(room)]
+                m.next = "IDLE"
             with m.State("ADD"):
-                plain_packet = ~report.duplicate
-                m.d.sync += [
-                    count.eq(context.count + Mux(plain_packet, added, 0)),
-                    seen.eq(all_seen),
-                    turn.eq(following),
-                    last.eq(context.last),
-                    owed.eq(context.owed),
-                    wants_ack.eq(context.ack | report.advanced | report.ack_request | report.below),
-                    asked.eq((context.asked | (report.ack_request & plain_packet)) & ~report.drained),
-                    strong.eq(
-                        report.marked
-                        | report.retransmission
-                        | report.duplicate
-                        | report.ack_request
-                        | (context.asked & (report.drained | report.advanced))
-                    ),
-                ]
-                m.next = "COMPARE"
-            with m.State("COMPARE"):
-                m.d.sync += [over.eq(count > threshold), far_over.eq(count[1:] > threshold)]
+                m.d.comb += add.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += [
-                    push_report.eq(1),
-                    taken.eq(fires & queue.w_rdy & (strong | ~crowded)),
-                    dropped.eq(fires & ~taken),
-                    write.en.eq(1),
-                    self.report.ready.eq(1),
+                    make.eq(1),
+                    decide.eq(is_refused | self.report.valid),
+                    self.report.ready.eq(~is_refused),
+                    self.refused.ready.eq(is_refused),
                 ]
-                m.next = "IDLE"
-
-        # The bank takes one in a bounded number of cycles, so the register does not fill up.
-        to_count = Signal(8)
-        counted = self.counter.valid & self.counter.ready
-        m.d.comb += [
-            self.counter.valid.eq(to_count != 0),
-            self.counter.payload.index.eq(
-                config.planes * records.PORT_COUNTERS + GlobalCounter.SACK_TRIGGERS_DROPPED
-            ),
-        ]
-        with m.If(dropped & ~counted & ~to_count.all()):
-            m.d.sync += to_count.eq(to_count + 1)
-        with m.Elif(~dropped & counted):
-            m.d.sync += to_count.eq(to_count - 1)
+                failed = report.failed & ~is_refused
+                with m.If(failed):
+                    m.d.sync += entry.kind.eq(AnswerKind.NAK_REMOTE_OPERATIONAL)
+                with m.Else():
+                    m.d.sync += entry.kind.eq(Cat(wants_ack, Const(0, 2)))
+                with m.If(decide):
+                    m.d.sync += push.eq(Mux(failed, room, taken))
+                    m.d.comb += [
+                        write.en.eq(~failed),
+                        self.dropped.eq(Mux(failed, ~room, fires & ~taken)),
+                    ]
+                    m.next = "IDLE"
 
         m.d.comb += self.idle.eq(
-            ~(busy | self.init.valid | self.report.valid | nak_valid | queue.r_rdy | (to_count != 0))
-            & (queue.level == 0)
+            ~(busy | self.init.valid | self.coming | self.refused.valid | self.nak.valid | push)
+            & ~self.trigger.valid
         )
         return m
