@@ -56,7 +56,8 @@ def add(s: "Sequencer") -> None:
     s.complete_queue = queue("complete_queue", config.qp_bits, config.qps)
     s.retransmit_queue = queue("retransmit_queue", entry.size, RETRANSMISSIONS)
     s.delay_queue = queue("delay_queue", entry.size + _DUE_BITS, RETRANSMISSIONS)
-    s.jobs = queue("jobs", segment_job(config).size, 4)
+    # Enough to send on while a SACK is merged.
+    s.jobs = queue("jobs", segment_job(config).size, 4 if config.packet_interval > 4 else 8)
     s.counts = queue("counts", counter_event(config).size, 8)
     s.errors = queue("errors", qp_error(config).size, 2)
     s.new_entry = Signal(entry)

@@ -69,7 +69,7 @@ class Segmenter(wiring.Component):
         self.config = config
         #: An offset is shifted bit by bit.
         self.serial = config.packet_interval > 8
-        #: A packet asks for its region in the cycle in which the one before it leaves.
+        #: A step takes the next packet in the cycle in which it gives one away.
         self.ahead = config.packet_interval <= 4
         index = config.qp_bits + send_slot_bits(config)
         super().__init__(
@@ -153,7 +153,8 @@ class Segmenter(wiring.Component):
         with m.If(self.read_done):
             m.d.sync += [reading.eq(0), held.eq(1)]
         with m.FSM(name="locate") as locating:
-            with m.State("TAKE"):
+
+            def take() -> None:
                 with m.If(self.job.valid):
                     m.d.comb += self.job.ready.eq(1)
                     m.d.sync += [
@@ -161,6 +162,9 @@ class Segmenter(wiring.Component):
                         want_read.eq(~held | stale | self.forget | (held_index != index)),
                     ]
                     m.next = "DISTANCE"
+
+            with m.State("TAKE"):
+                take()
             with m.State("DISTANCE"):
                 m.d.sync += [
                     offset.eq(first_byte),
@@ -185,6 +189,8 @@ class Segmenter(wiring.Component):
                 with m.If(compute_taken):
                     m.d.sync += locate_valid.eq(0)
                     m.next = "TAKE"
+                    if self.ahead:
+                        take()
 
         # Compute
         request = self.request
@@ -240,6 +246,7 @@ class Segmenter(wiring.Component):
 
         # Look up: the packet that asks, and the one that waits for the answer.
         asking = Signal()
+        answer_due = Signal()  # it has asked
         waiting_free = Signal()
         moves = Signal()
         asked = Signal(transmit_descriptor(config))
@@ -249,8 +256,8 @@ class Segmenter(wiring.Component):
         m.d.comb += [
             empty.eq(asked.length == 0),
             ask_free.eq(~asking | (moves if self.ahead else 0)),
-            self.region.valid.eq(asking & ~empty & waiting_free),
-            moves.eq(asking & waiting_free & (empty | self.region.ready)),
+            self.region.valid.eq(asking & ~empty & ~answer_due),
+            moves.eq(asking & waiting_free & (empty | answer_due | (self.region.ready if self.ahead else 0))),
         ]
         with m.If(load):
             m.d.sync += [
@@ -281,6 +288,10 @@ class Segmenter(wiring.Component):
             ]
         with m.Elif(moves):
             m.d.sync += asking.eq(0)
+        with m.If(moves | load):
+            m.d.sync += answer_due.eq(0)
+        with m.Elif(self.region.valid & self.region.ready):
+            m.d.sync += answer_due.eq(1)
         m.d.comb += ask.length.eq(asked.length)
         with m.If(waiting_free):
             m.d.sync += descriptor.eq(asked)
@@ -295,6 +306,7 @@ class Segmenter(wiring.Component):
                 with m.If(moves):
                     m.next = "ANSWER"
                     with m.If(empty):
+                        m.d.sync += bus_address.eq(0)
                         m.next = "FETCH"
 
             with m.State("FREE"):

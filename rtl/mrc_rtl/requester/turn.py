@@ -11,10 +11,10 @@ from .segmenter import mtu_exponents
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["BURST", "add_states"]
+__all__ = ["add_states"]
 
-#: Packets of one turn while others wait.
-BURST = 4
+#: Packets of one turn while others wait, and at 256 and 512 bit, where changing turns costs more of them.
+_BURST, _WIDE_BURST = 4, 8
 
 
 def add_states(s: "Sequencer") -> None:
@@ -28,7 +28,8 @@ def add_states(s: "Sequencer") -> None:
     """
     m, context, settings = s.m, s.context, s.settings
     psns, queue, progress = context.psns, context.queue, context.progress
-    s.burst = burst = Signal(range(BURST))
+    limit = _BURST if s.config.packet_interval > 4 else _WIDE_BURST
+    s.burst = burst = Signal(range(limit))
     enough = Signal()
     window_end = Signal()
     opening = Signal()  # the packet is the first of a request that is not open yet
@@ -44,7 +45,7 @@ def add_states(s: "Sequencer") -> None:
         open_next.eq(queue.open + opening),
         immediates_next.eq(queue.immediates + (opening & immediate)),
         immediates_full.eq(immediates_next >= settings.max_immediates),
-        enough.eq((burst == BURST - 1) & s.others),
+        enough.eq((burst == limit - 1) & s.others),
         s.new_job.qp.eq(s.qp),
         s.give_slot.eq(Mux(opening, queue.open[: s.slot_bits], s.newest_slot)),
         s.message.first.eq(s.look_psn),
@@ -103,7 +104,7 @@ def add_states(s: "Sequencer") -> None:
             progress.message_open.eq(~last),
             progress.message_immediate.eq(immediate),
         ]
-        with m.If(burst != BURST - 1):
+        with m.If(burst != limit - 1):
             m.d.sync += burst.eq(burst + 1)
         m.next = "CHECK"
         with m.If(enough):
