@@ -228,10 +228,6 @@ class ModelEngine(Shell, CommandPort):
         """When the first bit of a frame put into the transmit FIFO of a plane now would leave."""
         return self.ports[plane].start_ps(self.now_ps)
 
-    def start_ps(self, plane: int) -> int:
-        """When the first bit of a frame would leave that is put into the transmit FIFO of a plane now."""
-        return self.ports[plane].start_ps(self.now_ps)
-
     def port_up(self, plane: int) -> bool:
         """Whether a port has link and is administratively up."""
         return self.ports[plane].up

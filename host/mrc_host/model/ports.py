@@ -121,10 +121,6 @@ class Port:
         if last_bit >= 0:
             self._packets.append(PacketFrame(last_bit, self.number, self._sequence - 1, packet))
 
-    def start_ps(self, now_ps: int) -> int:
-        """When the first bit of a frame that is sent now leaves."""
-        return max(now_ps + self._latency_ps, self._free_ps)
-
     @property
     def free_ps(self) -> int:
         """When the line is free again."""
