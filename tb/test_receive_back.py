@@ -109,7 +109,7 @@ class ReceiveBack(wiring.Component):
             (tracker.advance, immediates.advance), (sack.snapshot, tracker.snapshot),
             (tracker.snapshot_answer, sack.snapshot_answer), (sack.control, outer(self.control)),
             (immediates.nak, sack.nak),
-            (immediates.completion, completions.completion),
+            (immediates.completion, completions.received),
             (placement.write, writes.placement), (completions.write, writes.completions),
             (writes.write, outer(self.memory)),
             (tracker.error_out, errors.inputs[0]), (immediates.error_out, errors.inputs[1]),

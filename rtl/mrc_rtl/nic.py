@@ -274,9 +274,8 @@ class _Wiring:
         self._connect(self.admission.refused, self.sack.refused)
         self._connect(self.immediates.nak, self.sack.nak)
         self._connect(self.sack.control, self.bind.control)
-        completions = (self.requester.completion, self.immediates.completion)
-        merged = self._merge("completion_arbiter", records.completion_record(self.config), completions)
-        self._connect(merged, self.completions.completion)
+        self._connect(self.requester.completion, self.completions.sent)
+        self._connect(self.immediates.completion, self.completions.received)
 
     def _errors(self) -> None:
         """A QP error found by one block reaches the two halves of the QP and the event queue."""

@@ -19,7 +19,7 @@ from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.records import PORT_COUNTERS, GlobalCounter
 from mrc_rtl.responder.completions import CQE_BYTES, Completions
 from mrc_rtl.responder.write_arbiter import WriteArbiter
-from mrc_rtl.tables import CQ_ENTRY, CQE, QpErrorReason
+from mrc_rtl.tables import CQ_ENTRY, CQE, CompletionStatus, QpErrorReason, WorkRequestOpcode
 from record_agents import LIMIT, Sink, read_entry, send, simulate, write_entry
 
 WIDTHS = pytest.mark.parametrize("width", [64, 128, 512])
@@ -140,7 +140,12 @@ def test_rings(width, errors):
                 "message_number": rnd.getrandbits(24),
             }  # fmt: skip
             qp = rnd.randrange(config.qps)
-            await send(ctx, dut.completion, queue=queue, qp=qp, **fields)
+            port = rnd.choice((dut.sent, dut.received))
+            await send(ctx, port, queue=queue, qp=qp, **fields)
+            if port is dut.sent:
+                fields["immediate"] = 0
+            else:
+                fields |= {"opcode": WorkRequestOpcode.RECEIVE_IMM, "status": CompletionStatus.SUCCESS}
             sent[queue].append({**fields, "qpn": QP_NUMBER_BASE + qp})
         await settle(ctx, dut)
         inside = set()
@@ -172,8 +177,8 @@ def test_full_and_missing_queues():
         words = CQ_ENTRY.pack(base=0x400, log2_entries=1, enabled=1)[:2]
         assert await write_entry(ctx, dut.table, 2, words)
         for number in range(4):
-            await send(ctx, dut.completion, queue=2, qp=number, wr_id=number)
-        await send(ctx, dut.completion, queue=1, qp=5)
+            await send(ctx, dut.sent, queue=2, qp=number, wr_id=number)
+        await send(ctx, dut.received, queue=1, qp=5)
         await settle(ctx, dut)
         assert [r["qp"] for r in overruns.records] == [2, 3, 5]
         assert {r["reason"] for r in overruns.records} == {QpErrorReason.COMPLETION_OVERRUN}
@@ -182,10 +187,10 @@ def test_full_and_missing_queues():
         assert [memory.entry(0x400 + CQE_BYTES * n)["wr_id"] for n in range(2)] == [0, 1]
         # One place is free again; started anew, the ring begins at its first entry.
         await send(ctx, dut.consumer, queue=2, index=1)
-        await send(ctx, dut.completion, queue=2, qp=0, wr_id=40)
-        await send(ctx, dut.completion, queue=2, qp=6, wr_id=41)
+        await send(ctx, dut.sent, queue=2, qp=0, wr_id=40)
+        await send(ctx, dut.sent, queue=2, qp=6, wr_id=41)
         assert await write_entry(ctx, dut.table, 2, words)
-        await send(ctx, dut.completion, queue=2, qp=0, wr_id=50)
+        await send(ctx, dut.sent, queue=2, qp=0, wr_id=50)
         await settle(ctx, dut)
         assert memory.entry(0x400) | {"wr_id": 50, "phase": 1} == memory.entry(0x400)
         assert [r["qp"] for r in overruns.records] == [2, 3, 5, 6]
@@ -225,10 +230,45 @@ def test_rate(width):
         await write_entry(ctx, dut.table, 0, CQ_ENTRY.pack(base=0, log2_entries=6, enabled=1)[:2])
         cycles = 0
         for number in range(32):
-            cycles += await send(ctx, dut.completion, queue=0, wr_id=number)
+            cycles += await send(ctx, dut.sent, queue=0, wr_id=number)
         assert cycles <= 32 * (4 + max(1, CQE_BYTES * 8 // width))
 
     simulate(dut, bench, memory.run, counters.run)
+
+
+def test_halves_take_turns():
+    config = NicConfig.small()
+    dut = Completions(config)
+    memory = Memory(dut.write, config.data_width)
+    counters = Sink(dut.counter)
+    ready = []
+    count = 12
+
+    def source(port, qp):
+        async def bench(ctx):
+            while not ready:
+                await ctx.tick()
+            for number in range(count):
+                await send(ctx, port, queue=0, qp=qp, wr_id=number)
+
+        return bench
+
+    async def bench(ctx):
+        await write_entry(ctx, dut.table, 0, CQ_ENTRY.pack(base=0, log2_entries=6, enabled=1)[:2])
+        ready.append(True)
+        for _ in range(LIMIT):
+            await ctx.tick()
+            entries = [memory.entry(CQE_BYTES * number) for number in range(2 * count)]
+            if None not in entries:
+                break
+        order = [(entry["qpn"] - QP_NUMBER_BASE, entry["wr_id"]) for entry in entries]
+        # A source offers its next record a cycle late: the other one may come twice at the begin.
+        for qp in (1, 2):
+            places = [place for place, (owner, _) in enumerate(order) if owner == qp]
+            assert [order[place][1] for place in places] == list(range(count))
+            assert max(b - a for a, b in zip(places, places[1:], strict=False)) <= 3
+
+    simulate(dut, bench, memory.run, counters.run, source(dut.sent, 1), source(dut.received, 2))
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])

@@ -1,7 +1,7 @@
 """Writes completions into the rings in host memory."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -9,7 +9,7 @@ from .. import records
 from ..config import QP_NUMBER_BASE, NicConfig
 from ..records import GlobalCounter
 from ..stream import Axi4WriteSignature, TableBus
-from ..tables import CQ_ENTRY, CQE, QpErrorReason
+from ..tables import CQ_ENTRY, CQE, CompletionStatus, QpErrorReason, WorkRequestOpcode
 from .write_arbiter import COMPLETION_ID_BITS
 
 __all__ = ["CQE_BYTES", "LARGEST_RING_LOG2", "Completions"]
@@ -26,7 +26,8 @@ _MOST_OUTSTANDING = 15
 class Completions(wiring.Component):
     """Owner of the completion queues: turns records into entries of a ring, in order.
 
-    A record is taken when its entry has been handed to the write channel. A queue that does not exist or
+    The halves of the QPs take turns. A record is read word by word as the write channel takes them: nothing
+    of it is held here, and it is taken when its entry has been handed over. A queue that does not exist or
     whose ring is full (the host has not moved its consumer) loses the completion: it is counted and the QP
     reported. All entries use one AXI identifier, so the memory keeps their order; the lap bit is in an
     entry's last word. What a completion covers is already in memory when its record comes.
@@ -42,7 +43,9 @@ class Completions(wiring.Component):
     -------
     table : TableBus, in
         Table COMPLETION_QUEUE.
-    completion : stream of records.completion_record, in
+    sent, received : streams of records.completion_record, in
+        Of send requests, whose ``immediate`` is not looked at, and of receive requests, which always succeed
+        (``opcode`` and ``status`` are not looked at).
     consumer : stream of records.consumer_record, in
         Always taken within two cycles.
     write : AXI4 write channels
@@ -59,7 +62,8 @@ class Completions(wiring.Component):
         super().__init__(
             {
                 "table": In(TableBus()),
-                "completion": In(stream.Signature(records.completion_record(config))),
+                "sent": In(stream.Signature(records.completion_record(config))),
+                "received": In(stream.Signature(records.completion_record(config))),
                 "consumer": In(stream.Signature(records.consumer_record(config))),
                 "write": Out(Axi4WriteSignature(config.data_width, config.address_width, COMPLETION_ID_BITS)),
                 "overrun": Out(stream.Signature(records.qp_error(config))),
@@ -72,86 +76,88 @@ class Completions(wiring.Component):
         m = Module()
         config = self.config
         queues = config.completion_queues
-        record = self.completion.payload
         entry_bits = (CQE_BYTES - 1).bit_length()
         lane_bits = (config.data_bytes - 1).bit_length()
-        ring_shape = data.StructLayout({"base": config.address_width - entry_bits, "log2": 5})
+        log2_field, enabled_field = CQ_ENTRY.field("log2_entries"), CQ_ENTRY.field("enabled")
+        base_bits = config.address_width - entry_bits
 
-        m.submodules.rings = rings = Memory(shape=ring_shape, depth=queues, init=[])
-        m.submodules.producers = producers = Memory(shape=24, depth=queues, init=[])
+        # Two rows a queue: the ring as the table's first word has it, its size in the bits that are zero
+        # there, and the producer.
+        assert log2_field.width == entry_bits, "the size fits below the base"
+        m.submodules.rings = rings = Memory(shape=max(config.address_width, 24), depth=2 * queues, init=[])
         m.submodules.consumers = consumers = Memory(shape=24, depth=queues, init=[])
         ring_read, ring_write = rings.read_port(), rings.write_port()
-        producer_read, producer_write = producers.read_port(), producers.write_port()
         consumer_read, consumer_write = consumers.read_port(), consumers.write_port()
         enabled = Signal(queues)
 
+        # The record that is at work stays with its source until it is done with.
+        chosen = Signal()  # the received one
+        following = Signal()
+        waits = Signal()
+        m.d.comb += [
+            waits.eq(self.sent.valid | self.received.valid),
+            following.eq(Mux(chosen, ~self.sent.valid, self.received.valid)),
+        ]
+
+        def of(number: Signal, name: str) -> Value:
+            return Mux(number, self.received.payload[name], self.sent.payload[name])
+
         # Table: an entry collects in registers until its last word.
         table = self.table
-        base = Signal(config.address_width - entry_bits)
-        log2 = Signal(5)
+        base = Signal(base_bits, reset_less=True)
+        log2 = Signal(log2_field.width)
         enable = Signal()
         refused = Signal()
         known = Signal()
-        table_queue = Signal(records.queue_bits(config))
+        queue = Signal(records.queue_bits(config))  # of the table command or of the record
         table_word = Signal(4)
         table_last = Signal()
-        log2_field, enabled_field = CQ_ENTRY.field("log2_entries"), CQ_ENTRY.field("enabled")
         apply = Signal()
-        queue = Signal(records.queue_bits(config))  # of the table command or of the record
-        for_table = Signal()
-        m.d.comb += [
-            queue.eq(Mux(for_table, table.index, record.queue)),
-            ring_read.addr.eq(queue),
-            producer_read.addr.eq(queue),
-            consumer_read.addr.eq(queue),
-            ring_write.addr.eq(table_queue),
-            ring_write.data.base.eq(base),
-            ring_write.data.log2.eq(log2),
-            ring_write.en.eq(apply),
-        ]
+        clear = Signal()  # one cycle behind
 
         # What a table read answers; looked at while ``done`` is set only.
-        ring = ring_read.data
+        ring = Signal(len(ring_read.data))
+        m.d.comb += ring.eq(ring_read.data)
+        size_bits = slice(log2_field.low, log2_field.low + log2_field.width)
         with m.If(table_word == 0):
-            m.d.comb += table.read_data.eq(Cat(Const(0, entry_bits), ring.base))
+            m.d.comb += table.read_data.eq(Cat(Const(0, entry_bits), ring[entry_bits:]))
         with m.Elif(table_word == 1):
             m.d.comb += [
-                table.read_data[log2_field.low : log2_field.low + log2_field.width].eq(ring.log2),
-                table.read_data[enabled_field.low].eq(enabled.bit_select(table_queue, 1)),
+                table.read_data[size_bits].eq(ring),
+                table.read_data[enabled_field.low].eq(enabled.bit_select(queue, 1)),
             ]
         with m.Elif(table_word == 2):
-            m.d.comb += table.read_data.eq(producer_read.data)
+            m.d.comb += table.read_data.eq(ring[:24])
 
         # The host's consumer, and its start at 0; never in the cycle in which it is read.
         reading = Signal()
         m.d.comb += [
-            self.consumer.ready.eq(~apply & ~reading),
-            consumer_write.addr.eq(Mux(apply, table_queue, self.consumer.payload.queue)),
-            consumer_write.data.eq(Mux(apply, 0, self.consumer.payload.index)),
-            consumer_write.en.eq(apply | (self.consumer.valid & ~reading)),
+            self.consumer.ready.eq(~clear & ~reading),
+            consumer_read.addr.eq(queue),
+            consumer_read.en.eq(reading),
+            consumer_write.addr.eq(Mux(clear, queue, self.consumer.payload.queue)),
+            consumer_write.data.eq(Mux(clear, 0, self.consumer.payload.index)),
+            consumer_write.en.eq(clear | (self.consumer.valid & ~reading)),
         ]
 
         # What a record becomes.
         full = Signal()
         phase = Signal()
-        address = Signal(config.address_width - entry_bits)  # in entries
-        offset = Signal(24)
-        producer = Signal(24)
+        address = Signal(base_bits, reset_less=True)  # in entries
+        mask = Signal(24)
+        produced = Signal(24, reset_less=True)
         advance = Signal()
         m.d.comb += [
-            producer_write.addr.eq(Mux(apply, table_queue, record.queue)),
-            producer_write.data.eq(Mux(apply, 0, producer + 1)),
-            producer_write.en.eq(apply | advance),
+            ring_write.addr.eq(Cat(~apply, queue)),
+            ring_write.data.eq(Mux(apply, Cat(log2, base), produced + 1)),
+            ring_write.en.eq(apply | clear | advance),
         ]
         entry = Signal(8 * CQE_BYTES)
-        values = {
-            "wr_id": record.wr_id,
-            "byte_length": record.byte_length,
-            "immediate": record.immediate,
-            "qpn": QP_NUMBER_BASE | record.qp,
-            "opcode": record.opcode,
-            "message_number": record.message_number,
-            "status": record.status,
+        values = {name: of(chosen, name) for name in ("wr_id", "byte_length", "message_number")} | {
+            "immediate": Mux(chosen, self.received.payload.immediate, 0),
+            "qpn": QP_NUMBER_BASE | of(chosen, "qp"),
+            "opcode": Mux(chosen, WorkRequestOpcode.RECEIVE_IMM, self.sent.payload.opcode),
+            "status": Mux(chosen, CompletionStatus.SUCCESS, self.sent.payload.status),
             "phase": phase,
         }
         for field in CQE.fields:
@@ -205,7 +211,7 @@ class Completions(wiring.Component):
 
         # What a record became waits here to be counted, and holds the next one; errors gather. The memory
         # answers a bounded number of writes, so no error is lost.
-        became = Signal(range(16))
+        overran = Signal()
         to_count = Signal()
         errors = Signal(range(2 * _MOST_OUTSTANDING + 2))  # from half of it on, no record is taken
         count_now = Signal()
@@ -220,7 +226,12 @@ class Completions(wiring.Component):
             m.d.sync += [
                 self.counter.valid.eq(to_count | (errors != 0)),
                 self.counter.payload.index.eq(
-                    config.planes * records.PORT_COUNTERS + Mux(to_count, became, GlobalCounter.WRITE_ERRORS)
+                    config.planes * records.PORT_COUNTERS
+                    + Mux(
+                        to_count,
+                        Mux(overran, GlobalCounter.COMPLETION_OVERRUN, GlobalCounter.COMPLETIONS),
+                        GlobalCounter.WRITE_ERRORS,
+                    )
                 ),
                 to_count.eq(0),
             ]
@@ -232,18 +243,23 @@ class Completions(wiring.Component):
             m.d.sync += errors.eq(errors - 1)
 
         m.d.comb += [
-            self.overrun.payload.qp.eq(record.qp),
+            self.overrun.payload.qp.eq(of(chosen, "qp")),
             self.overrun.payload.reason.eq(QpErrorReason.COMPLETION_OVERRUN),
         ]
         host_turn = Signal()
+        taken = Signal()
+        m.d.comb += [self.sent.ready.eq(taken & ~chosen), self.received.ready.eq(taken & chosen)]
         with m.FSM() as machine:
             with m.State("IDLE"):
-                with m.If(table.valid & (host_turn | ~self.completion.valid)):
-                    m.d.comb += [for_table.eq(1), table.ready.eq(1)]
+                with m.If(table.valid & (host_turn | ~waits)):
+                    m.d.comb += [
+                        table.ready.eq(1),
+                        ring_read.addr.eq(Cat(table.word[1], table.index[: len(queue)])),
+                    ]
                     m.d.sync += [
                         host_turn.eq(0),
                         known.eq(table.index < queues),
-                        table_queue.eq(table.index),
+                        queue.eq(table.index),
                         table_word.eq(table.word),
                         table_last.eq(table.last),
                     ]
@@ -260,7 +276,7 @@ class Completions(wiring.Component):
                                 ),
                             ]
                         with m.If(table.word == 1):
-                            size = table.write_data[log2_field.low : log2_field.low + log2_field.width]
+                            size = table.write_data[size_bits]
                             m.d.sync += [
                                 log2.eq(size),
                                 enable.eq(table.write_data[enabled_field.low]),
@@ -269,60 +285,58 @@ class Completions(wiring.Component):
                         m.next = "TABLE_WRITTEN"
                     with m.Else():
                         m.next = "TABLE_READ"
-                with m.Elif(
-                    self.completion.valid
-                    & (~to_count | load)
-                    & ~errors[-1]
-                    & (outstanding != _MOST_OUTSTANDING)
-                ):
-                    m.d.comb += reading.eq(1)
-                    m.d.sync += host_turn.eq(1)
-                    m.next = "CHECK"
+                with m.Elif(waits & (~to_count | load) & ~errors[-1] & (outstanding != _MOST_OUTSTANDING)):
+                    m.d.comb += ring_read.addr.eq(Cat(1, of(following, "queue")))
+                    m.d.sync += [host_turn.eq(1), chosen.eq(following), queue.eq(of(following, "queue"))]
+                    m.next = "PRODUCER"
             with m.State("TABLE_WRITTEN"):
-                m.d.comb += [table.done.eq(1), table.error.eq(refused), apply.eq(table_last & ~refused)]
+                m.d.comb += apply.eq(table_last & ~refused)
+                m.d.sync += produced.eq(-1)  # the producer is written as one more
                 with m.If(apply):
-                    m.d.sync += enabled.bit_select(table_queue, 1).eq(enable)
+                    m.d.sync += enabled.bit_select(queue, 1).eq(enable)
+                    m.next = "TABLE_CLEAR"
+                with m.Else():
+                    m.d.comb += [table.done.eq(1), table.error.eq(refused)]
+                    m.next = "IDLE"
+            with m.State("TABLE_CLEAR"):
+                m.d.comb += [clear.eq(1), table.done.eq(1)]
                 m.next = "IDLE"
             with m.State("TABLE_READ"):
                 m.d.comb += [table.done.eq(1), table.error.eq(~known)]
                 m.next = "IDLE"
-            with m.State("CHECK"):
+            with m.State("PRODUCER"):
+                m.d.comb += [ring_read.addr.eq(Cat(0, queue)), reading.eq(1)]
+                m.d.sync += produced.eq(ring)
+                m.next = "RING"
+            with m.State("RING"):
                 used = Signal(24)
-                mask = Signal(24)
                 m.d.comb += [
-                    used.eq(producer_read.data - consumer_read.data),
-                    mask.eq(Cat(number < ring.log2 for number in range(24))),
+                    mask.eq(Cat(number < ring[:entry_bits] for number in range(24))),
+                    used.eq(produced - consumer_read.data),
                 ]
                 m.d.sync += [
-                    producer.eq(producer_read.data),
-                    offset.eq(producer_read.data & mask),
-                    full.eq((used & ~mask).any() | ~enabled.bit_select(record.queue, 1)),
+                    address.eq(ring[entry_bits:] + (produced & mask)),
+                    full.eq((used & ~mask).any() | ~enabled.bit_select(queue, 1)),
                     # The bit above the mask.
-                    phase.eq(~(producer_read.data & ~mask & (Cat(1, mask)[:24])).any()),
-                    address.eq(ring.base),
+                    phase.eq(~(produced & ~mask & Cat(1, mask)).any()),
+                    beat.eq(0),
+                    address_sent.eq(0),
                 ]
-                m.next = "ADDRESS"
-            with m.State("ADDRESS"):
-                m.d.sync += [address.eq(address + offset), beat.eq(0), address_sent.eq(0)]
-                with m.If(full):
-                    m.next = "OVERRUN"
-                with m.Else():
-                    m.next = "WRITE"
+                m.next = "WRITE"
             with m.State("WRITE"):
-                m.d.comb += [writing.eq(1), advance.eq(finished), self.completion.ready.eq(finished)]
-                with m.If(finished):
-                    m.d.comb += count_now.eq(1)
-                    m.d.sync += became.eq(GlobalCounter.COMPLETIONS)
-                    m.next = "IDLE"
-            with m.State("OVERRUN"):
-                m.d.comb += [self.overrun.valid.eq(1), self.completion.ready.eq(self.overrun.ready)]
-                with m.If(self.overrun.ready):
-                    m.d.comb += count_now.eq(1)
-                    m.d.sync += became.eq(GlobalCounter.COMPLETION_OVERRUN)
+                m.d.comb += [
+                    writing.eq(~full),
+                    advance.eq(finished),
+                    self.overrun.valid.eq(full),
+                    taken.eq(finished | (full & self.overrun.ready)),
+                    count_now.eq(taken),
+                ]
+                m.d.sync += overran.eq(full)
+                with m.If(taken):
                     m.next = "IDLE"
         m.d.comb += self.idle.eq(
             machine.ongoing("IDLE")
-            & ~self.completion.valid
+            & ~waits
             & ~table.valid
             & ~self.consumer.valid
             & (outstanding == 0)

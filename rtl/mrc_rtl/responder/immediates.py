@@ -1,6 +1,6 @@
 """Keeps immediates until everything before them is placed, and hands them to posted receives in order."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -121,7 +121,7 @@ class Immediates(wiring.Component):
         def row(of_qp: Signal, rqmsn: Signal) -> Cat:
             return Cat(rqmsn[:row_bits], of_qp)
 
-        fill = Signal(range(max(config.qps, config.immediates)))
+        fill = Signal(row_bits)
         failing_psn = Signal(_PSN)
         failing_plane = Signal(records.plane_bits(config))
         told = Signal(2)
@@ -174,10 +174,9 @@ class Immediates(wiring.Component):
         with m.FSM():
             with m.State("FILL"):
                 # After reset no QP delivers and none has posted requests.
-                m.d.comb += [context_write.addr.eq(fill), context_write.data.eq(0), context_write.en.eq(1)]
-                m.d.sync += fill.eq(fill + 1)
-                with m.If(fill == config.qps - 1):
-                    m.d.sync += fill.eq(0)
+                m.d.comb += context_write.en.eq(1)
+                m.d.sync += qp.eq(qp + 1)
+                with m.If(qp.all()):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.comb += [busy.eq(0), context_read.en.eq(1)]
@@ -219,40 +218,49 @@ class Immediates(wiring.Component):
                 m.d.comb += [table.done.eq(1), table.error.eq(bad_index)]
                 m.next = "IDLE"
             with m.State("RING"):
+                # The level before is at most the depth, so with a count up to the depth only a sum of twice
+                # the depth can be mistaken: it looks like none.
+                posted = Signal(slot_bits + 1)
                 level = Signal(slot_bits + 1)
                 m.d.comb += [
-                    level.eq(context.posted - context.used),
-                    context_write.data.eq(context),
-                    context_write.data.posted.eq(context.posted + bell.count),
-                    context_write.en.eq(level + bell.count <= config.receive_queue_depth),
+                    posted.eq(context.posted + bell.count),
+                    level.eq(posted - context.used),
                     self.doorbell.ready.eq(1),
                 ]
+                m.d.sync += now.eq(context)
+                low, top = bell.count[:slot_bits].any(), bell.count[slot_bits]
+                few = ~bell.count[slot_bits + 1 :].any() & ~(top & low)
+                with m.If(few & (level[:slot_bits].any() ^ level[slot_bits])):
+                    m.d.sync += now.posted.eq(posted)
+                m.next = "KEEP"
+            with m.State("KEEP"):
+                m.d.comb += context_write.en.eq(1)
                 m.next = "IDLE"
             with m.State("INIT"):
-                # First the context, then the rows of the QP.
-                m.d.comb += [
-                    context_write.data.active.eq(init.active),
-                    context_write.data.next.eq(0),
+                # First the context, which is written while the rows of the QP are cleared.
+                m.d.sync += [
+                    now.eq(context),
+                    now.active.eq(init.active),
+                    now.next.eq(0),
                     # Behind every PSN of the window.
-                    context_write.data.cumulative.eq(
+                    now.cumulative.eq(
                         Cat(init.initial_psn[: near - 2], init.initial_psn[near - 2 : near] - 1)
                     ),
-                    context_write.data.queue.eq(init.completion_queue),
-                    context_write.data.posted.eq(Mux(init.active, context.posted, 0)),
-                    context_write.data.used.eq(Mux(init.active, context.used, 0)),
-                    context_write.en.eq(1),
+                    now.queue.eq(init.completion_queue),
                 ]
+                with m.If(~init.active):
+                    m.d.sync += [now.posted.eq(0), now.used.eq(0)]
                 m.next = "CLEAR"
             with m.State("CLEAR"):
                 m.d.comb += [
                     mark_write.addr.eq(Cat(fill[:row_bits], qp)),
                     mark_write.data.valid.eq(0),
                     mark_write.en.eq(1),
+                    context_write.en.eq(1),
                 ]
                 m.d.sync += fill.eq(fill + 1)
-                with m.If(fill == config.immediates - 1):
+                with m.If(fill.all()):
                     m.d.comb += self.init.ready.eq(1)
-                    m.d.sync += fill.eq(0)
                     m.next = "IDLE"
             with m.State("STASH"):
                 ahead = Signal(_RQMSN)
@@ -262,6 +270,7 @@ class Immediates(wiring.Component):
                 m.next = "IDLE"
                 with m.If(context.active):
                     with m.If(beyond | mark.valid):
+                        m.d.sync += now.active.eq(0)
                         m.next = "REFUSE"
                     with m.Else():
                         m.d.comb += [mark_write.en.eq(1), content_write.en.eq(1)]
@@ -295,6 +304,7 @@ class Immediates(wiring.Component):
                     m.d.comb += context_write.en.eq(1)
                     m.next = "IDLE"
                 with m.Elif(now.posted == now.used):
+                    m.d.sync += now.active.eq(0)
                     m.next = "REFUSE"
                 with m.Else():
                     m.next = "DELIVER"
@@ -314,7 +324,6 @@ class Immediates(wiring.Component):
                     self.nak.valid.eq(~told[0]),
                     self.error_out.valid.eq(~told[1]),
                     now_told.eq(told | Cat(self.nak.ready, self.error_out.ready)),
-                    context_write.data.active.eq(0),
                     context_write.en.eq(1),
                 ]
                 m.d.sync += told.eq(now_told)

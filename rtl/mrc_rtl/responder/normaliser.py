@@ -13,16 +13,13 @@ from ..records import Trimmed
 from ..wire import EtherType, NextHeader
 from .frame_words import WORD_BYTES
 
-__all__ = ["COUNT_BITS", "IP_OFFSET", "LAST_POSITION", "Normaliser"]
+__all__ = ["IP_OFFSET", "LAST_POSITION", "Normaliser"]
 
 #: Byte of a normalised frame where the inner IPv6 header begins.
 IP_OFFSET = wire.ETHERNET.bytes
 
 #: Word positions count up to here and stay: all headers lie below.
 LAST_POSITION = 15
-
-#: Bits of the counter of normalised words; it stays at its end.
-COUNT_BITS = 14
 
 #: Hdr Ext Len of a segment routing header with one segment (profile.md 6).
 _SRH_EXTENSION = 2
@@ -53,8 +50,6 @@ class Normaliser(wiring.Component):
         The word belongs to the normalised frame.
     restart : 1
         The word stands for word 0 of the frame that begins behind the outer header.
-    count : 14
-        Normalised words before this one.
     first : 1
         First word of the frame.
     short : 1
@@ -83,7 +78,6 @@ class Normaliser(wiring.Component):
                 "position": Out(range(LAST_POSITION + 1)),
                 "here": Out(1),
                 "restart": Out(1),
-                "count": Out(COUNT_BITS),
                 "first": Out(1, init=1),
                 "short": Out(1),
                 "bad_ethertype": Out(1),
@@ -140,8 +134,6 @@ class Normaliser(wiring.Component):
                 self.position.eq(next_position),
                 after_outer.eq(0),
             ]
-            with m.If(~self.count.all()):
-                m.d.sync += self.count.eq(self.count + 1)
             with m.If(self.first):
                 m.d.sync += [
                     undecided.eq(1),
@@ -201,7 +193,7 @@ class Normaliser(wiring.Component):
                 ]
                 with m.If(~routing):
                     m.d.comb += self.restart.eq(1)
-                    m.d.sync += [self.position.eq(begin_word), self.count.eq(begin_word)]
+                    m.d.sync += self.position.eq(begin_word)
             with m.If(after_outer & keep[5] & data[:48].any()):
                 m.d.sync += self.bad_address.eq(1)
 
@@ -215,11 +207,10 @@ class Normaliser(wiring.Component):
             srh_end = end_word + wire.SRH.bytes // WORD_BYTES - 1
             with m.If(in_routing & (self.position == srh_end)):
                 m.d.comb += self.restart.eq(1)
-                m.d.sync += [in_routing.eq(0), self.position.eq(begin_word), self.count.eq(begin_word)]
+                m.d.sync += [in_routing.eq(0), self.position.eq(begin_word)]
             with m.If(self.last):
                 m.d.sync += [
                     self.position.eq(0),
-                    self.count.eq(0),
                     outer.eq(0),
                     in_routing.eq(0),
                     after_outer.eq(0),
