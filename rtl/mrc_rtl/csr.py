@@ -185,7 +185,7 @@ class CsrBlock(wiring.Component):
         # The access in progress.
         address = Signal(ADDRESS_BITS)
         row = Signal(row_bits)
-        value = Signal(32, init=0xFFFFFFFF)  # all ones while the reset values are copied
+        value = Signal(32)
         all_strobes = Signal()
         m.d.comb += row.eq(address[2:])
         aligned = ~(address[:2].any() | address[2 + row_bits :].any())
@@ -245,11 +245,12 @@ class CsrBlock(wiring.Component):
         with m.Switch(row):
             for name in ("send_doorbell", "receive_doorbell"):
                 with m.Case(row_of(name)):
-                    m.d.comb += [is_bell.eq(1), ring_error.eq(part(bell, "qp") >= config.qps)]
+                    m.d.comb += [is_bell.eq(1), ring_error.eq(part(bell, "qp")[config.qp_bits :].any())]
             with m.Case(row_of("cq_consumer")):
                 m.d.comb += [
                     is_bell.eq(1),
-                    ring_error.eq(part(consumer, "queue") >= config.completion_queues),
+                    # Queues, as QPs, are a power of two.
+                    ring_error.eq(part(consumer, "queue")[records.queue_bits(config) :].any()),
                 ]
 
         # Events.
@@ -302,24 +303,31 @@ class CsrBlock(wiring.Component):
                         field = event.field(name)
                         m.d.comb += state[field.low : field.low + field.width].eq(source)
 
-        # Who drives the memory: the sequence after reset, a running command, or the access.
+        # Who writes the memory: the sequence after reset, a running command, or the access. While one does,
+        # what the others would write is zero.
         store_value = Signal()
         store_shadow = Signal()
-        with m.If(commands.busy):
-            m.d.comb += [
-                row_write.addr.eq(data_first | commands.row),
-                row_write.data.eq(commands.store_data),
-                row_write.en.eq(commands.store),
-            ]
-        with m.Else():
-            m.d.comb += [
-                row_write.addr.eq(row),
-                row_write.data.eq(Mux(store_shadow, shadow[0], value & fact.mask)),
-                row_write.en.eq(store_value | store_shadow),
-            ]
-        m.d.comb += row_read.addr.eq(Mux(commands.busy, data_first | commands.row, row))
+        lower_words = Signal()
+        masked = Signal(32)
+        filled = Signal()
+        memory_row = Signal(row_bits)
+        m.d.comb += [
+            masked.eq((value | filled.replicate(32)) & fact.mask),
+            memory_row.eq(Mux(commands.busy, data_first | commands.row, row)),
+            row_read.addr.eq(memory_row),
+            row_write.addr.eq(memory_row),
+            row_write.data.eq(masked | (shadow[2] & lower_words.replicate(32)) | commands.store_data),
+            row_write.en.eq(commands.store | store_value | store_shadow),
+        ]
+        shift = Signal()
+        load_value = Signal()
+        clear_value = Signal()
+        with m.If(shift):
+            m.d.sync += [shadow[0].eq(masked), shadow[1].eq(shadow[0]), shadow[2].eq(shadow[1])]
 
+        four_words = Signal()
         rows_left = Signal(2)
+        take_row = Signal()
         was_write = Signal()
         response = Signal(2)
         m.d.comb += [bus.bresp.eq(response), bus.rresp.eq(response)]
@@ -329,18 +337,17 @@ class CsrBlock(wiring.Component):
                 m.d.comb += filling.eq(1)
                 m.next = "FILL_ROW"
             with m.State("FILL_ROW"):
-                # The value is all ones, so its masked bits are the row's value after reset.
-                m.d.comb += store_value.eq(1)
+                # Of a value of all ones the masked bits are the row's value after reset.
+                m.d.comb += [store_value.eq(1), filled.eq(1)]
                 m.d.sync += address[2 : 2 + row_bits].eq(row + 1)
                 m.next = "FILL"
                 with m.If(row.all()):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 with m.If(take_write):
-                    m.d.comb += [bus.awready.eq(1), bus.wready.eq(1)]
+                    m.d.comb += [bus.awready.eq(1), bus.wready.eq(1), load_value.eq(1)]
                     m.d.sync += [
                         address.eq(bus.awaddr),
-                        value.eq(bus.wdata),
                         all_strobes.eq(bus.wstrb.all()),
                         was_write.eq(1),
                     ]
@@ -361,24 +368,25 @@ class CsrBlock(wiring.Component):
                 with m.Elif(is_bell):
                     m.next = "RING"
                 with m.Elif(row == row_of("command")):
-                    m.d.comb += commands.start.eq(1)
+                    m.d.comb += [commands.start.eq(1), clear_value.eq(1)]
                 with m.Elif(fact.wide == _COLLECTS):
-                    m.d.sync += [
-                        shadow[0].eq(value & fact.mask), shadow[1].eq(shadow[0]), shadow[2].eq(shadow[1])
-                    ]  # fmt: skip
+                    m.d.comb += shift.eq(1)
                 with m.Else():
                     m.d.comb += [store_value.eq(1), settings_write.eq(1)]
-                    m.d.sync += rows_left.eq(fact.wide)
+                    m.d.sync += [rows_left.eq(3), four_words.eq(fact.wide == 3)]
                     with m.If(fact.wide != 0):
-                        m.d.sync += address[2:4].eq(address[2:4] - 1)
+                        m.d.comb += clear_value.eq(1)
+                        m.d.sync += address[2:4].eq(address[2:4] + 1)
                         m.next = "LOWER_WORDS"
             with m.State("LOWER_WORDS"):
-                # A wide register is aligned to its size, at most four words.
-                m.d.comb += store_shadow.eq(1)
-                m.d.sync += [
-                    shadow[0].eq(shadow[1]), shadow[1].eq(shadow[2]),
-                    address[2:4].eq(address[2:4] - 1), rows_left.eq(rows_left - 1),
-                ]  # fmt: skip
+                # A wide register has two or four words and is aligned to its size: the row wraps from its
+                # highest word to what is three words before it, or would be with four.
+                m.d.comb += [
+                    lower_words.eq(1),
+                    shift.eq(1),
+                    store_shadow.eq(four_words | (rows_left == 1)),
+                ]
+                m.d.sync += [address[2:4].eq(address[2:4] + 1), rows_left.eq(rows_left - 1)]
                 with m.If(rows_left == 1):
                     m.next = "WRITTEN"
             with m.State("RING"):
@@ -395,21 +403,32 @@ class CsrBlock(wiring.Component):
             with m.State("READ"):
                 # The memory belongs to a running command; state can be read at any time.
                 with m.If(~(fact.readable & aligned)):
-                    m.d.sync += [response.eq(_SLVERR), bus.rdata.eq(0)]
+                    m.d.sync += response.eq(_SLVERR)
                     m.next = "ANSWER"
                 with m.Elif(is_state):
-                    m.d.sync += [response.eq(_OKAY), bus.rdata.eq(state)]
+                    m.d.sync += response.eq(_OKAY)
                     m.d.comb += events.r_en.eq(is_event)
                     m.next = "ANSWER"
                 with m.Elif(~commands.busy):
                     m.next = "READ_ROW"
             with m.State("READ_ROW"):
-                m.d.sync += [response.eq(_OKAY), bus.rdata.eq(row_read.data)]
+                m.d.comb += take_row.eq(1)
+                m.d.sync += response.eq(_OKAY)
                 m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += bus.rvalid.eq(1)
                 with m.If(bus.rready):
                     m.next = "IDLE"
+
+        # Outside of the states, so that the flip-flops' resets are used instead of LUTs.
+        with m.If(machine.ongoing("READ")):
+            m.d.sync += bus.rdata.eq(state)
+        with m.Elif(take_row):
+            m.d.sync += bus.rdata.eq(row_read.data)
+        with m.If(clear_value):
+            m.d.sync += value.eq(0)
+        with m.Elif(load_value):
+            m.d.sync += value.eq(bus.wdata)
 
         m.d.comb += self.idle.eq(machine.ongoing("IDLE") & ~commands.busy & (to_count == 0))
         return m

@@ -1,5 +1,8 @@
 """Carries out the host's table commands, one 64-bit word after the other."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -44,7 +47,7 @@ class TableCommands(wiring.Component):
     read_data : 32
         The row, one cycle after ``row``.
     store, store_data : 1, 32
-        Write the row.
+        Write the row. ``store_data`` is 0 from two cycles after a command on.
     table_* : TableBus
         One per table, see :func:`table_port`.
 
@@ -80,7 +83,6 @@ class TableCommands(wiring.Component):
         last = Signal(4)
         low = Signal(32)
         write_data = Signal(64)
-        answer = Signal(64)
         valid = Signal()
 
         for number, bus in enumerate(buses):
@@ -96,25 +98,20 @@ class TableCommands(wiring.Component):
         done = Array([bus.done for bus in buses])[table]
         error = Array([bus.error for bus in buses])[table]
 
-        # Two tables share a group. A stage of the chain either picks one of its two by what comes in, or
-        # hands on what comes in: the low bit of the table up to the chosen group, its data from there on. So
-        # a bit of two tables costs one LUT4, where a multiplexer of all of them costs more.
-        group = Signal(range((len(buses) + 1) // 2))
-        chosen = Signal((len(buses) + 1) // 2)
-        m.d.comb += group.eq(table[1:])
-        m.d.sync += chosen.eq(1 << group)
-        read_data: list[Value] = []
-        for bit in range(64):
-            chain: Value = table[0]
-            for number in range(0, len(buses), 2):
-                pair = [
-                    bus.read_data[bit] if bit < read_bits(TableId(number + n)) else 0
-                    for n, bus in enumerate(buses[number : number + 2])
-                ]
-                link = Signal(name=f"link{bit}_{number}")
-                m.d.comb += link.eq(Mux(chosen[number // 2], Mux(chain, pair[-1], pair[0]), chain))
-                chain = link
-            read_data.append(chain)
+        # What the owners answer is kept in one register a table, which is zero while another table is chosen:
+        # a flip-flop's reset costs nothing, and a sum takes half the LUTs of a multiplexer.
+        chosen = Signal(len(buses))
+        m.d.sync += chosen.eq(Mux(self.busy, 1 << table, 0))
+        kept: list[Value] = []
+        for number, bus in enumerate(buses):
+            answer = Signal(read_bits(TableId(number)), name=f"answer{number}", reset_less=True)
+            with m.If(~chosen[number]):
+                m.d.sync += answer.eq(0)
+            with m.Elif(bus.done):
+                m.d.sync += answer.eq(bus.read_data)
+            kept.append(answer)
+        answer = Signal(64)
+        m.d.comb += answer.eq(reduce(or_, kept))
 
         high_row = Signal()
         m.d.comb += [
@@ -124,7 +121,7 @@ class TableCommands(wiring.Component):
 
         def finish() -> None:
             """The owner has answered the word."""
-            m.d.sync += [answer.eq(Cat(read_data)), self.error.eq(self.error | error)]
+            m.d.sync += self.error.eq(self.error | error)
             with m.If(~write):
                 m.next = "STORE_LOW"
             with m.Else():
