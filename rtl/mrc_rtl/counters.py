@@ -19,8 +19,8 @@ COUNTER_BITS = 32
 class CounterBank(wiring.Component):
     """Owner of the counters.
 
-    Events of all sources are taken in turns, one a cycle; each one is read, incremented and written back,
-    with the last result forwarded to an event of the same counter right behind it. A read by the host passes
+    Events of all sources are taken in turns, one a cycle; each one is read, incremented and written back in
+    three cycles, and an event of a counter on its way waits until it is written. A read by the host passes
     the same way and adds nothing. After reset a sequence clears the memory before the first event is taken.
 
     Parameters
@@ -70,50 +70,53 @@ class CounterBank(wiring.Component):
 
         clearing = Signal(init=1)
         place = Signal(bits)
-        valid = Signal()
+        # Stages behind the address: the counter read, and the incremented one.
+        reads = Signal()
+        read_index = Signal(bits)
         for_table = Signal()
         bad = Signal()
-        index = Signal(bits)
-        last_index = Signal(bits)
-        last_value = Signal(COUNTER_BITS)
-        last_valid = Signal()
+        writes = Signal()
+        write_index = Signal(bits)
         value = Signal(COUNTER_BITS)
-        forward = Signal()
-        counts = Signal()
 
-        wrong = table.write | (table.index >= count) | (table.word != 0)
+        index = table.index
+        wrong = table.write | index[bits:].any() | (index[:bits] >= count) | (table.word != 0)
         ask = table.valid & ~clearing
         event = arbiter.output
+        on_its_way = Signal()
         m.d.comb += [
+            on_its_way.eq(
+                (reads & (read_index == event.payload.index))
+                | (writes & (write_index == event.payload.index))
+            ),
             table.ready.eq(ask),
-            event.ready.eq(~clearing & ~table.valid),
+            event.ready.eq(~clearing & ~table.valid & ~on_its_way),
             read.addr.eq(Mux(table.valid, table.index, event.payload.index)),
         ]
         m.d.sync += [
-            valid.eq(ask | (event.valid & event.ready)),
             for_table.eq(ask),
-            counts.eq(event.valid & event.ready),
+            reads.eq(event.valid & event.ready),
             bad.eq(wrong),
-            index.eq(read.addr),
+            read_index.eq(event.payload.index),
+            writes.eq(reads),
+            write_index.eq(read_index),
+            value.eq(read.data + 1),
         ]
-
+        # Cleared counters are the register's reset value.
+        with m.If(clearing):
+            m.d.sync += value.eq(0)
         m.d.comb += [
-            forward.eq(last_valid & (last_index == index)),
-            value.eq(Mux(clearing, 0, Mux(forward, last_value, read.data)) + counts),
-            write.addr.eq(Mux(clearing, place, index)),
+            write.addr.eq(Mux(clearing, place, write_index)),
             write.data.eq(value),
-            write.en.eq(clearing | (valid & ~for_table)),
-            table.done.eq(valid & for_table),
+            write.en.eq(clearing | writes),
+            table.done.eq(for_table),
             table.error.eq(bad),
-            table.read_data.eq(value),
+            table.read_data.eq(read.data),
         ]
-        m.d.sync += last_valid.eq(write.en & ~clearing)
-        with m.If(write.en):
-            m.d.sync += [last_index.eq(index), last_value.eq(value)]
         with m.If(clearing):
             m.d.sync += place.eq(place + 1)
             with m.If(place == count - 1):
                 m.d.sync += clearing.eq(0)
 
-        m.d.comb += self.idle.eq(~clearing & arbiter.idle & ~valid & ~table.valid)
+        m.d.comb += self.idle.eq(~(clearing | reads | writes | for_table | table.valid) & arbiter.idle)
         return m

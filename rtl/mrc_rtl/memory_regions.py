@@ -124,7 +124,7 @@ class _Lookup(wiring.Component):
                 busy.eq(1),
                 step.eq(0),
                 *(request[name].eq(self.request.payload[name]) for name in kept),
-                known.eq(index < config.memory_regions),
+                known.eq(~index[self._entry_bits :].any()),
             ]
         with m.Elif(busy & (step != final)):
             m.d.sync += step.eq(step + 1)
@@ -138,15 +138,13 @@ class _Lookup(wiring.Component):
         sum_ = Signal(65)
         above = Signal()
         inside = Signal()
-        far = Signal()  # more than any packet's length is left
-        left = Signal(13, reset_less=True)
-        wraps = Signal()
-        low_end = Signal(14)
+        left = Signal(64, reset_less=True)
+        enough = Signal()
         for_length = Signal()
         bus_now = Signal(config.address_width)
         bus_address = Signal(config.address_width, reset_less=True)
         m.d.comb += [
-            low_end.eq(~below[:13] + request.length),
+            enough.eq(left[len(request.length) :].any() | (request.length <= left[: len(request.length)])),
             for_length.eq(step != offset_step),
             # A bit below the sum is the carry in.
             bus_now.eq((Cat(0, word(3)) - Cat(1, below))[1 : config.address_width + 1]),
@@ -160,21 +158,17 @@ class _Lookup(wiring.Component):
             m.d.sync += below.eq(sum_)
         with m.If(busy):
             with m.If(step == 0):
-                m.d.sync += [
-                    allowed.eq(
-                        known
-                        & first.valid
-                        & (first.key == request.key)
-                        & (first.protection_domain == request.protection_domain)
-                        & (first.remote_write | ~request.write)
-                    ),
-                    # The last byte must not lie behind the end of the address space.
-                    wraps.eq(~below[13:].any() & low_end[13] & low_end[:13].any()),
-                ]
+                m.d.sync += allowed.eq(
+                    known
+                    & first.valid
+                    & (first.key == request.key)
+                    & (first.protection_domain == request.protection_domain)
+                    & (first.remote_write | ~request.write)
+                )
             with m.If(step == offset_step):
                 m.d.sync += above.eq(~sum_[64])
             with m.If(step == end_step):
-                m.d.sync += [inside.eq(sum_[64]), far.eq(sum_[13:64].any()), left.eq(sum_)]
+                m.d.sync += [inside.eq(sum_[64]), left.eq(sum_)]
             with m.If(step == bus_step):
                 m.d.sync += bus_address.eq(bus_now)
 
@@ -183,7 +177,7 @@ class _Lookup(wiring.Component):
         with m.If(done):
             m.d.sync += [
                 answer.valid.eq(1),
-                answer.payload.ok.eq(allowed & above & ~wraps & inside & (far | (request.length <= left))),
+                answer.payload.ok.eq(allowed & above & inside & enough),
                 answer.payload.bus_address.eq(bus_now if bus_step == final else bus_address),
             ]
         return m
@@ -262,6 +256,7 @@ class MemoryRegions(wiring.Component):
     A region is found by its key: bits 31:8 are the entry, and the whole key, generation included, must be
     equal. The entry must be valid and of the asked protection domain, have the right to be written by a peer
     when ``write`` is set, and hold every byte of the range; address and bounds are compared in full 64 bits.
+    A region ends with the address space at the latest, and so does every range in it.
 
     A host command holds look-ups back from its first word to its last, so that they never see half an entry.
     A write is answered only when every packet that was admitted under the old entry has left the engine
@@ -340,7 +335,7 @@ class MemoryRegions(wiring.Component):
             ]
         # The clear after reset, then the host's writes.
         known = Signal()
-        m.d.comb += [known.eq(bus.index < config.memory_regions), entries.write_data.eq(bus.write_data)]
+        m.d.comb += [known.eq(~bus.index[entries.entry_bits :].any()), entries.write_data.eq(bus.write_data)]
         with m.If(clearing):
             m.d.comb += [
                 entries.write.eq(1),
