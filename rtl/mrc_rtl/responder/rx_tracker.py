@@ -12,6 +12,7 @@ from ..config import NicConfig
 from ..tables import QpErrorReason
 from .psn_ring import BLOCK_RAM, RingClear, below_mask, lap_parity, near_bits, ring_rows
 from .ring_word import leading_ones, looked_up, number_of_ones, thermometer_count
+from .rx_contexts import RxContexts
 from .sack_bitmap import SackBitmap
 
 __all__ = ["RxTracker", "placed_word_bits"]
@@ -19,9 +20,6 @@ __all__ = ["RxTracker", "placed_word_bits"]
 #: Headers of a packet that NSCC counts beside payload and pad, in units of 4 bytes: UDP 8, BTH 12, METH 4,
 #: RETH 16, ICRC 4 and the nominal 40 of protocol.md 2.7; TSETH and ImmDt come on top when they are there.
 _NOMINAL_WORDS = (8 + 12 + 4 + 16 + 4 + 40) // 4
-
-#: The sum of bytes begins here, in units of 4 bytes, so that units of 256 are rounded up.
-_ROUND_UP = 256 // 4 - 1
 
 _PSN = 24
 
@@ -107,40 +105,21 @@ class RxTracker(wiring.Component):
         init = self.init.payload
         report = self.report
 
-        # Memories. `where` is the part that a placed packet moves, the others have writers of their own.
         m.submodules.bitmap = bitmap = SackBitmap(config, word_bits)
         m.submodules.clear = clear = RingClear(config, word_bits)
+        m.submodules.contexts = contexts = RxContexts(config)
         word_layout = data.StructLayout({"placed": word_bits, "last": word_bits})
-        where_layout = data.StructLayout(
-            {"expected": _PSN, "highest": _PSN, "above": config.psn_ring_bits + 1, "messages": _PSN}
-        )
         words = Memory(shape=word_layout, depth=ring_rows(config, word_bits), init=[], attrs=BLOCK_RAM)
         m.submodules.words = words
         word, word_write = words.read_port(), words.write_port()
-        contexts = {}
-        for name, shape in {
-            "where": where_layout, "received": 30, "lowest": near, "turn": len(bitmap.turn), "peer": 16,
-        }.items():  # fmt: skip
-            memory = Memory(shape=shape, depth=config.qps, init=[])
-            m.submodules[name] = memory
-            contexts[name] = memory.read_port(), memory.write_port()
-        where, where_write = contexts["where"]
-        received, received_write = contexts["received"]
-        lowest, lowest_write = contexts["lowest"]
-        turn, turn_write = contexts["turn"]
-        peer, peer_write = contexts["peer"]
-        m.submodules.expected = expected_memory = Memory(shape=_PSN, depth=config.qps, init=[])
-        expected_write = expected_memory.write_port()
-        # Admission asks at any time, also in the cycle in which the row changes.
-        expected_read = expected_memory.read_port(transparent_for=(expected_write,))
-        m.d.comb += [expected_read.addr.eq(self.expected_qp), self.expected_psn.eq(expected_read.data)]
-
         qp = Signal(config.qp_bits)
         chosen_qp = Signal(config.qp_bits)
-        read_contexts = Signal()
-        for read, write in contexts.values():
-            m.d.comb += [read.addr.eq(chosen_qp), read.en.eq(read_contexts), write.addr.eq(qp)]
-        m.d.comb += expected_write.addr.eq(qp)
+        m.d.comb += [
+            contexts.qp.eq(qp),
+            contexts.read_qp.eq(chosen_qp),
+            contexts.expected_qp.eq(self.expected_qp),
+            self.expected_psn.eq(contexts.expected_psn),
+        ]
 
         # One word as it looks in the lap of a PSN.
         walking = Signal()  # over the words behind the packet's
@@ -154,7 +133,7 @@ class RxTracker(wiring.Component):
         m.d.comb += [
             below.eq(below_mask(position)),
             upto.eq(Cat(1, below[:-1]) & (~walking).replicate(word_bits)),
-            lap.eq(Mux(walking, lap_parity(config, where.data.expected), lap_parity(config, placed.psn))),
+            lap.eq(Mux(walking, lap_parity(config, contexts.expected), lap_parity(config, placed.psn))),
             view.eq(word.data.placed ^ Mux(reading, bitmap.lap, lap).replicate(word_bits)),
         ]
 
@@ -178,17 +157,17 @@ class RxTracker(wiring.Component):
                 ends.eq(leading & ~below & last_word),
             ]
             with m.If(~walking):
-                next_now = placed.psn[:near] == where.data.expected[:near]
+                next_now = placed.psn[:near] == contexts.expected[:near]
                 header_words = [_NOMINAL_WORDS + n.bit_count() for n in range(8)]
                 extra = Cat(placed.length[:2].any(), placed.timestamped, placed.immediate)
                 m.d.sync += [
                     is_next.eq(next_now),
-                    newer.eq((where.data.highest[:near] - placed.psn[:near])[near - 1]),
+                    newer.eq((contexts.highest[:near] - placed.psn[:near])[near - 1]),
                     # The bound is renewed with every expected packet, so that it stays near the window.
                     becomes_lowest.eq(
                         next_now
-                        | (where.data.highest[:near] - lowest.data)[near - 1]
-                        | (placed.psn[:near] - lowest.data)[near - 1]
+                        | (contexts.highest[:near] - contexts.lowest)[near - 1]
+                        | (placed.psn[:near] - contexts.lowest)[near - 1]
                     ),
                     nominal.eq(placed.length[2:] + looked_up(extra, header_words, 6)),
                 ]
@@ -196,7 +175,7 @@ class RxTracker(wiring.Component):
         # Second cycle: where the step ends.
         whole = run[-1]
         run_length = Signal(index_bits)  # modulo the word
-        start = where.data.expected[:index_bits]
+        start = contexts.expected[:index_bits]
         passed = Signal(signed(index_bits + 2))  # packets above the expected PSN that become fewer
         fewer = Signal(signed(index_bits + 2))
         new_expected = Signal(_PSN)
@@ -210,10 +189,10 @@ class RxTracker(wiring.Component):
             new_expected.eq(
                 Cat(
                     Mux(is_next, run_length, start),
-                    (where.data.expected[index_bits:] + (is_next & whole))[: _PSN - index_bits],
+                    (contexts.expected[index_bits:] + (is_next & whole))[: _PSN - index_bits],
                 )
             ),
-            new_above.eq(where.data.above - fewer),
+            new_above.eq(contexts.above - fewer),
             passed_end.eq(is_next & ends.any()),
         ]
 
@@ -230,37 +209,25 @@ class RxTracker(wiring.Component):
             word_write.addr.eq(Cat(Mux(clearing, clear_row, packet_row), qp)),
             word_write.data.placed.eq(Mux(clearing, below ^ clear_lap.replicate(word_bits), new_word.placed)),
             word_write.data.last.eq(new_word.last),
-            cumulative.eq(where.data.expected - 1),
-            where_write.data.expected.eq(Mux(starting, init.initial_psn, new_expected)),
-            expected_write.data.eq(where_write.data.expected),
-            received_write.data.eq(Mux(starting, _ROUND_UP, received.data + nominal)),
-            turn_write.data.eq(Mux(starting, 0, bitmap.next_turn)),
-            peer_write.data.eq(init.peer_qpn_low),
+            cumulative.eq(contexts.expected - 1),
+            contexts.new_expected.eq(Mux(starting, init.initial_psn, new_expected)),
+            contexts.new_highest.eq(Mux(starting, cumulative, placed.psn)),
+            contexts.new_above.eq(new_above),
+            contexts.new_messages.eq(contexts.messages + number_of_ones(ends)),
+            contexts.new_received.eq(contexts.received + nominal),
+            contexts.new_lowest.eq(
+                Mux(taken, bitmap.next_lowest, Mux(starting, init.initial_psn, placed.psn))
+            ),
+            contexts.new_turn.eq(Mux(starting, 0, bitmap.next_turn)),
+            contexts.new_peer.eq(init.peer_qpn_low),
         ]
-        with m.If(starting):
-            m.d.comb += [
-                where_write.data.highest.eq(cumulative),
-                where_write.data.above.eq(0),
-                where_write.data.messages.eq(0),
-                lowest_write.data.eq(init.initial_psn),
-            ]
-        with m.Else():
-            ones = number_of_ones(ends & is_next.replicate(word_bits))
-            m.d.comb += [
-                where_write.data.highest.eq(Mux(newer, placed.psn, where.data.highest)),
-                where_write.data.above.eq(new_above),
-                where_write.data.messages.eq(where.data.messages + ones),
-                lowest_write.data.eq(Mux(becomes_lowest, placed.psn[:near], lowest.data)),
-            ]
-        with m.If(taken):
-            m.d.comb += lowest_write.data.eq(bitmap.next_lowest)
 
-        self._answers(m, where.data, received.data, peer.data, cumulative, bitmap)
+        self._answers(m, contexts, cumulative, bitmap)
         m.d.comb += [
-            bitmap.expected.eq(where.data.expected),
-            bitmap.highest.eq(where.data.highest),
-            bitmap.lowest.eq(lowest.data),
-            bitmap.turn.eq(turn.data),
+            bitmap.expected.eq(contexts.expected),
+            bitmap.highest.eq(contexts.highest),
+            bitmap.lowest.eq(contexts.lowest),
+            bitmap.turn.eq(contexts.turn),
             bitmap.below.eq(below),
             bitmap.view.eq(view),
             bitmap.taken.eq(taken),
@@ -281,7 +248,7 @@ class RxTracker(wiring.Component):
               if name in placed.shape().members),
             report.payload.failed.eq(placed.error),
             report.payload.advanced.eq(any_end | passed_end),
-            report.payload.drained.eq(is_next & (where.data.above == passed.as_unsigned())),
+            report.payload.drained.eq(is_next & (contexts.above == passed.as_unsigned())),
             self.error_out.payload.qp.eq(placed.qp),
             self.error_out.payload.reason.eq(QpErrorReason.REMOTE_OPERATION),
             self.retired.eq(self.placed.valid & self.placed.ready),
@@ -296,7 +263,7 @@ class RxTracker(wiring.Component):
         m.d.comb += [word.addr.eq(Cat(word_row, chosen_qp)), chosen_qp.eq(qp)]
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += [busy.eq(0), read_contexts.eq(1), word_row.eq(packet_row)]
+                m.d.comb += [busy.eq(0), contexts.read.eq(1), word_row.eq(packet_row)]
                 m.d.sync += [
                     qp.eq(chosen_qp),
                     walking.eq(0),
@@ -327,8 +294,8 @@ class RxTracker(wiring.Component):
 
             # A placed packet: read, modify, commit; more words as long as each is placed to its end.
             with m.State("NEXT_WORD"):
-                following = where.data.expected[index_bits : config.psn_ring_bits] + 1
-                m.d.comb += [word_row.eq(following), word.en.eq(1), read_contexts.eq(1)]
+                following = contexts.expected[index_bits : config.psn_ring_bits] + 1
+                m.d.comb += [word_row.eq(following), word.en.eq(1), contexts.read.eq(1)]
                 m.d.sync += position.eq(0)
                 m.next = "MODIFY"
             with m.State("MODIFY"):
@@ -345,10 +312,12 @@ class RxTracker(wiring.Component):
                 with m.If(commit):
                     m.d.comb += [
                         word_write.en.eq(~walking),
-                        where_write.en.eq(1),
-                        received_write.en.eq(~walking),
-                        lowest_write.en.eq(~walking),
-                        expected_write.en.eq(1),
+                        contexts.write_expected.eq(1),
+                        contexts.write_above.eq(1),
+                        contexts.write_messages.eq(is_next),
+                        contexts.write_highest.eq(newer),
+                        contexts.write_lowest.eq(becomes_lowest & ~walking),
+                        contexts.write_received.eq(~walking),
                     ]
                     m.d.sync += any_end.eq(any_end | passed_end)
                     with m.If(is_next):
@@ -356,7 +325,7 @@ class RxTracker(wiring.Component):
                         # A further word that begins with a PSN that is not placed changes nothing.
                         with m.If(run[0]):
                             m.d.sync += advance.payload.cumulative_psn.eq(
-                                Cat((run_length - 1)[:index_bits], where.data.expected[index_bits:])
+                                Cat((run_length - 1)[:index_bits], contexts.expected[index_bits:])
                             )
                     with m.If(more):
                         m.d.sync += walking.eq(1)
@@ -380,12 +349,12 @@ class RxTracker(wiring.Component):
                     word_row.eq(bitmap.address[index_bits : config.psn_ring_bits]),
                     self.snapshot_answer.valid.eq(bitmap.valid | ~wants_bitmap),
                 ]
-                m.d.sync += position.eq(where.data.expected)
+                m.d.sync += position.eq(contexts.expected)
                 with m.If(self.snapshot_answer.valid & self.snapshot_answer.ready):
                     m.d.comb += [
                         taken.eq(1),
-                        lowest_write.en.eq(wants_bitmap & bitmap.unreported),
-                        turn_write.en.eq(wants_bitmap & ~bitmap.unreported),
+                        contexts.write_lowest.eq(wants_bitmap & bitmap.unreported),
+                        contexts.write_turn.eq(wants_bitmap & ~bitmap.unreported),
                     ]
                     m.next = "IDLE"
             with m.State("STATE"):
@@ -395,21 +364,26 @@ class RxTracker(wiring.Component):
 
             # A QP starts anew. Each word of its ring is written a cycle after it was laid out.
             with m.State("CLEAR"):
-                m.d.sync += [position.eq(clear.position), clearing.eq(clear.write)]
+                m.d.sync += [
+                    position.eq(clear.position),
+                    clearing.eq(clear.write),
+                    is_next.eq(0),
+                    ends.eq(0),
+                    nominal.eq(0),
+                ]
                 m.d.comb += word_write.en.eq(clearing)
                 with m.If(clear.done):
-                    m.d.comb += [starting.eq(1), where_write.en.eq(1)]
+                    m.d.comb += [starting.eq(1), contexts.write_expected.eq(1)]
                     m.next = "CLEARED"
             with m.State("CLEARED"):
-                m.d.comb += [word_write.en.eq(1), read_contexts.eq(1)]
+                m.d.comb += [word_write.en.eq(1), contexts.read.eq(1), contexts.fresh.eq(1)]
                 m.d.sync += clearing.eq(0)
                 m.next = "START"
             with m.State("START"):
                 # The highest PSN is the one before the first: the expected one that was read less one.
                 m.d.comb += [
                     starting.eq(1),
-                    *(write.en.eq(1) for _, write in contexts.values()),
-                    expected_write.en.eq(1),
+                    *(getattr(contexts, f"write_{name}").eq(1) for name in contexts.fields),
                     self.init.ready.eq(1),
                 ]
                 m.next = "IDLE"
@@ -435,21 +409,19 @@ class RxTracker(wiring.Component):
             m.d.comb += traced.eq(1)
         return m
 
-    def _answers(
-        self, m: Module, where: Any, received: Any, peer: Any, cumulative: Signal, bitmap: SackBitmap
-    ) -> None:
+    def _answers(self, m: Module, contexts: RxContexts, cumulative: Signal, bitmap: SackBitmap) -> None:
         """Answers come straight from the memories, whose outputs stay."""
         answer, state = self.snapshot_answer.payload, self.state_answer.payload
         m.d.comb += [
             answer.base.eq(bitmap.base),
             answer.bitmap.eq(bitmap.bitmap),
-            answer.ooo_count.eq(where.above),
-            answer.peer_qpn_low.eq(peer),
-            state.highest_psn.eq(where.highest),
+            answer.ooo_count.eq(contexts.above),
+            answer.peer_qpn_low.eq(contexts.peer),
+            state.highest_psn.eq(contexts.highest),
         ]
         for target in (answer, state):
             m.d.comb += [
                 target.cumulative_psn.eq(cumulative),
-                target.received_units.eq(received[6:]),
-                target.message_number.eq(where.messages),
+                target.received_units.eq(contexts.received[6:]),
+                target.message_number.eq(contexts.messages),
             ]
