@@ -15,7 +15,7 @@ from .counters import CounterBank
 from .csr import ADDRESS_BITS, CsrBlock
 from .memory_regions import MemoryRegions
 from .paths.bind import Bind
-from .record_streams import RecordArbiter, RecordBroadcast
+from .record_streams import RecordArbiter, RecordBroadcast, RecordRegister
 from .requester.requester import Requester
 from .responder.admit import Admission
 from .responder.completions import Completions
@@ -150,6 +150,12 @@ class _Wiring:
             self._connect(source, port)
         return arbiter.output
 
+    def _registered(self, name: str, source: Any) -> Any:
+        """A stream with a register that cuts all paths between two blocks; its source side is returned."""
+        register = self._add(name, RecordRegister(source.payload.shape()))
+        self._connect(source, register.input)
+        return register.output
+
     def _spread(self, name: str, layout: data.Layout, source: Any, sinks: Iterable[Any]) -> None:
         outputs = list(sinks)
         broadcast = self._add(name, RecordBroadcast(layout, len(outputs)))
@@ -203,13 +209,13 @@ class _Wiring:
         fetches = requester.fetch
         if self.config.packet_interval <= 8:
             # The next packet's region is looked up while this one is handed to bind, word by word.
-            fetches = self._merge("fetch_register", fetches.payload.shape(), (fetches,))
+            fetches = self._registered("fetch_register", fetches)
         self._connect(fetches, fetch.fetch)
         self._connect(fetch.axi, wiring.flipped(nic.memory_read))
         self._connect(fetch.packet, bind.packet)
         self._connect(fetch.ready, bind.ready)
         self._connect(bind.plan, transmitter.plan)
-        self._connect(bind.sent, requester.sent)
+        self._connect(self._registered("sent_register", bind.sent), requester.sent)
         self._connect(transmitter.free, fetch.free)
         m.d.comb += [
             fetch.read_slot.eq(transmitter.read_slot),
@@ -273,7 +279,7 @@ class _Wiring:
         self._connect(self.tracker.snapshot_answer, self.sack.snapshot_answer)
         self._connect(self.admission.refused, self.sack.refused)
         self._connect(self.immediates.nak, self.sack.nak)
-        self._connect(self.sack.control, self.bind.control)
+        self._connect(self._registered("control_register", self.sack.control), self.bind.control)
         self._connect(self.requester.completion, self.completions.sent)
         self._connect(self.immediates.completion, self.completions.received)
 

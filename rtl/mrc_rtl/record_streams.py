@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RecordArbiter", "RecordBroadcast"]
+__all__ = ["RecordArbiter", "RecordBroadcast", "RecordRegister"]
 
 
 class RecordArbiter(wiring.Component):
@@ -128,4 +128,43 @@ class RecordBroadcast(wiring.Component):
                 m.d.sync += served[number].eq(1)
         with m.If(served.all()):
             m.d.sync += served.eq(0)
+        return m
+
+
+class RecordRegister(wiring.Component):
+    """Holds one record between two blocks: no path leads through it in either direction.
+
+    A record stays for at least one cycle and the next one is taken when it has gone, so that one passes every
+    second cycle.
+
+    Parameters
+    ----------
+    layout : data.Layout
+        Of the records.
+
+    Members
+    -------
+    input, output
+        The stream, before and behind.
+    idle : 1
+        Nothing is held.
+    """
+
+    def __init__(self, layout: data.Layout) -> None:
+        super().__init__(
+            {
+                "input": In(stream.Signature(layout)),
+                "output": Out(stream.Signature(layout)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        held = Value.cast(self.output.payload)
+        m.d.comb += [self.input.ready.eq(~self.output.valid), self.idle.eq(~self.output.valid)]
+        with m.If(~self.output.valid):
+            m.d.sync += [self.output.valid.eq(self.input.valid), held.eq(Value.cast(self.input.payload))]
+        with m.Elif(self.output.ready):
+            m.d.sync += self.output.valid.eq(0)
         return m

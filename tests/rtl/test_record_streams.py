@@ -11,7 +11,7 @@ import pytest
 from amaranth.lib import data
 from amaranth.sim import Simulator
 
-from mrc_rtl.record_streams import RecordArbiter, RecordBroadcast
+from mrc_rtl.record_streams import RecordArbiter, RecordBroadcast, RecordRegister
 
 LAYOUT = data.StructLayout({"source": 4, "number": 12})
 RECORDS = 60
@@ -82,3 +82,28 @@ def test_broadcast_reaches_every_sink_once(sinks):
 def test_an_arbiter_without_sources_is_refused():
     with pytest.raises(ValueError, match="sources must be at least 1, got 0"):
         RecordArbiter(LAYOUT, 0)
+
+
+@pytest.mark.parametrize("stall", [0, 0.5])
+def test_register_keeps_order_and_takes_a_record_every_second_cycle(stall):
+    dut = RecordRegister(LAYOUT)
+    got, taken = [], []
+
+    async def watch(ctx):
+        cycle = 0
+        async for _, _, ready, valid in ctx.tick().sample(dut.input.ready, dut.input.valid):
+            if ready and valid:
+                taken.append(cycle)
+            cycle += 1
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_process(watch)
+    simulator.add_testbench(sender(dut, dut.input, 2, 0))
+    simulator.add_testbench(receiver(dut.output, RECORDS, got, stall))
+    simulator.run()
+    assert got == [(2, number) for number in range(RECORDS)]
+    gaps = {after - before for before, after in zip(taken, taken[1:])}
+    assert min(gaps) == 2
+    if not stall:
+        assert gaps == {2}
