@@ -38,7 +38,6 @@ def add(s: "Sequencer") -> None:
     ]
 
     s.step_up, s.step_down = Signal(), Signal()
-    s.last_of_oldest = Signal()  # aim at the last PSN of the oldest request
     source = Signal(24)
     s.aimed = Signal(24)
     m.d.comb += [
@@ -63,7 +62,8 @@ def add(s: "Sequencer") -> None:
         with m.Case(Operation.TURN):
             m.d.comb += source.eq(context.psns.next)
         with m.Case(Operation.TIMEOUT):
-            with m.If(s.last_of_oldest):
+            # All that is sent is SACKed: in the end the aim is the last PSN of the oldest request.
+            with m.If(s.at_end):
                 m.d.comb += [source.eq(s.end), s.step_down.eq(1)]
 
 

@@ -30,7 +30,7 @@ def _sent(s: "Sequencer") -> None:
 
 def _failed(s: "Sequencer") -> None:
     m = s.m
-    m.d.comb += [s.failed.ready.eq(1), s.event.eq(1), s.event_down.eq(1)]
+    m.d.comb += [s.failed.ready.eq(1), s.happens.eq(1), s.happens_down.eq(1)]
     with m.If(s.rts):
         s.fail(CompletionStatus.LOCAL_PROTECTION_ERROR, QpErrorReason.LOCAL_PROTECTION, s.failed.payload.slot)
 
@@ -41,7 +41,7 @@ def _error(s: "Sequencer") -> None:
     m.d.comb += s.error_in.ready.eq(1)
     with m.If(reason == QpErrorReason.LOCAL_READ):
         # The packet whose payload could not be read is gone.
-        m.d.comb += [s.event.eq(1), s.event_down.eq(1)]
+        m.d.comb += [s.happens.eq(1), s.happens_down.eq(1)]
     with m.If((state != QpState.RESET) & (state != QpState.ERROR)):
         m.d.sync += [state.eq(QpState.ERROR), s.complete.eq(1)]
         with m.If(reason == QpErrorReason.LOCAL_READ):
@@ -159,8 +159,7 @@ def _timeout(s: "Sequencer") -> None:
             with m.If(progress.attempt != 31):
                 m.d.sync += progress.attempt.eq(progress.attempt + 1)
             with m.If(s.at_end):
-                # All is SACKed, but the oldest request lacks its transport ACK.
-                m.d.comb += s.last_of_oldest.eq(1)
+                # The oldest request lacks its transport ACK.
                 s.retransmit(s.retransmit_queue, again=True)
             with m.Elif(~s.was_queued):
                 s.retransmit(s.retransmit_queue)
@@ -292,7 +291,7 @@ def _retransmit(s: "Sequencer") -> None:
             s.new_job.ack_request.eq(1),
         ]
     with m.Else():
-        m.d.comb += [s.event.eq(1), s.event_down.eq(1)]
+        m.d.comb += [s.happens.eq(1), s.happens_down.eq(1)]
 
 
 ACTIONS: dict[str, Callable[["Sequencer"], None]] = {

@@ -143,6 +143,8 @@ class Sequencer(wiring.Component):
         self.qp = Signal(config.qp_bits)
         self.operation = Signal(Operation)
         self.take = Signal()  # an operation begins
+        self.timer_next = Signal()
+        self.happens, self.happens_down = Signal(), Signal()  # events, one cycle before they are told
         self.between = Signal()  # no operation is under way
         self.others = Signal()  # any but a QP's current turn could be taken
         queues.add(self)
@@ -182,7 +184,6 @@ class Sequencer(wiring.Component):
             self.window_open.eq(~self.window[-1] & self.window.any()),
             self.look_qp.eq(self.qp),
             self.view_qp.eq(self.qp),
-            self.event_qp.eq(self.qp),
             self.merge_base.eq(self.seth.cack_psn + self.seth.sack_offset),
             self.merge_bitmap.eq(self.seth.sack_bitmap),
             self.merge_unacked.eq(context.psns.unacked),
@@ -193,7 +194,9 @@ class Sequencer(wiring.Component):
             self.view.protection_domain.eq(self.settings.protection_domain),
             self.sending.eq(self.rts),
             self.ev_profile.eq(self.settings.ev_profile),
+            # The command goes out one cycle after the operation's last, when all of this still stands.
             self.timer.qp.eq(self.qp),
+            self.timer.start.eq(context.progress.armed),
             self.timer.timeout.eq(self.settings.timeout),
             self.timer.linear_count.eq(self.settings.linear_count),
             self.timer.attempt.eq(context.progress.attempt),
@@ -218,6 +221,12 @@ class Sequencer(wiring.Component):
         for name, _ in qp_settings(config):
             m.d.comb += self.host_settings.write_settings[name].eq(fields[name])
 
+        m.d.sync += [
+            self.timer_valid.eq(self.timer_next),
+            self.event.eq(self.happens),
+            self.event_down.eq(self.happens_down),
+            self.event_qp.eq(self.qp),
+        ]
         waiting = queues.waiting_operations(self)
         seen = self._choose(waiting)
         with m.FSM() as states:
@@ -231,7 +240,7 @@ class Sequencer(wiring.Component):
                     m.d.comb += self.between.eq(1)
             with m.State("LOAD"):
                 m.d.sync += [flag.eq(0) for flag in (self.progress, self.restart_timer, self.complete)]
-                m.d.sync += [self.announce.eq(0), self.late_count.eq(0)]
+                m.d.sync += [self.announce.eq(0), self.late_count.eq(0), self.at_end.eq(0)]
                 with m.If(store.shift):
                     m.d.sync += register.eq(Cat(register[store.row_bits :], store.row))
                 with m.If(store.last):
@@ -316,7 +325,7 @@ class Sequencer(wiring.Component):
         """
         m = self.m
         with m.If(queue.w_rdy):
-            m.d.comb += [queue.w_en.eq(1), self.event.eq(1), self.set_queued.eq(0 if again else 1)]
+            m.d.comb += [queue.w_en.eq(1), self.happens.eq(1), self.set_queued.eq(0 if again else 1)]
         with m.Else():
             self.count_late(GlobalCounter.RETRANSMIT_QUEUE_FULL)
         if again:
@@ -331,13 +340,13 @@ class Sequencer(wiring.Component):
         """
         m = self.m
         # One cycle old, which is soon enough: nothing stops waiting but by an operation, and that one has
-        # its last cycle behind it. Only a timer's report is withdrawn in that cycle.
+        # its last cycle behind it. Only a timer's report is withdrawn, by a command to the timers.
         seen = Signal(len(Operation))
         served = Signal(len(Operation))
         fresh = Signal(len(Operation))
         candidates = Signal(len(Operation))
         m.d.sync += seen.eq(waiting)
-        with m.If(self.timer_valid):
+        with m.If(self.timer_next | self.timer_valid):
             m.d.sync += seen[Operation.TIMEOUT].eq(0)
         m.d.comb += [
             self.others.eq(seen[: Operation.TURN].any() | self.ready_queue.r_rdy),
@@ -389,8 +398,7 @@ class Sequencer(wiring.Component):
             ),
             self.ready_queue.w_en.eq(sendable & ~progress.in_ready),
             self.complete_queue.w_en.eq(self.complete & ~progress.in_complete),
-            self.timer.start.eq(run),
-            self.timer_valid.eq(
+            self.timer_next.eq(
                 (run & (self.restart_timer | ~progress.armed))
                 | (~run & progress.armed)
                 | (self.operation == Operation.TIMEOUT)

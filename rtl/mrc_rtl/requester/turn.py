@@ -94,7 +94,7 @@ def add_states(s: "Sequencer") -> None:
             s.new_job.ack_request.eq(window_end | (last & (none_left | (immediate & immediates_full)))),
             s.give.eq(1),
             s.clear.eq(s.look_psn[:WORD_LOG2] == 0),
-            s.event.eq(1),
+            s.happens.eq(1),
         ]
         m.d.sync += [
             psns.next.eq(s.aimed),
