@@ -18,12 +18,12 @@ from amaranth.lib import wiring
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.memory_regions import MemoryRegions
-from mrc_rtl.records import PORT_COUNTERS, AnswerKind, PortCounter, Trimmed
+from mrc_rtl.records import PORT_COUNTERS, AnswerKind, PortCounter, TraceKind, Trimmed
 from mrc_rtl.responder.admit import Admission
 from mrc_rtl.responder.rx_tracker import RxTracker
 from mrc_rtl.tables import MEMORY_REGION, QP_RECEIVE, QpErrorReason, QpState
 from mrc_rtl.wire import Opcode
-from record_benches import command, send, simulate
+from record_benches import command, send, simulate, take
 from record_words import RecordSource
 
 PSNS = 1 << 24
@@ -553,3 +553,34 @@ def test_random_traffic_places_each_psn_once(width: int) -> None:
     simulate(
         bench.core, first, source, memory, background=(bench.collect, *(one.run for one in bench.sources))
     )
+
+
+def test_a_trace_that_is_taken_slowly_loses_nothing() -> None:
+    bench = Bench(trace=True)
+    traced: list[tuple[int, int]] = []
+
+    async def watch(ctx: Any) -> None:
+        port = bench.core.admission.trace
+        while True:
+            await bench.pause(ctx, 30)
+            found = await take(ctx, port, "kind", "psn")
+            traced.append((found["kind"], found["psn"]))
+
+    async def script(ctx: Any) -> None:
+        for number in range(12):
+            kind = Opcode.SACK if number % 3 == 2 else Opcode.WRITE_ONLY
+            bench.sources[number % 2].put(record(kind, number, length=0))
+        for _ in range(800):
+            await ctx.tick()
+            if len(traced) == 12:
+                break
+        await bench.pause(ctx, 3)
+        assert sorted(traced) == [(TraceKind.ADMIT, number) for number in range(12)]
+        assert len(bench.found["counter"]) == 12
+
+    async def first(ctx: Any) -> None:
+        await bench.set_up(ctx)
+        await script(ctx)
+
+    sources = (source.run for source in bench.sources)
+    simulate(bench.core, first, background=(bench.collect, watch, *sources))

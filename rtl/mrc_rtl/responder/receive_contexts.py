@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from .. import records, tables
 from ..config import NicConfig
 from ..entry_memory import ENTRY_WORDS, EntryMemory
+from ..memory_rules import DISTRIBUTED_ROWS
 from ..stream import TableBus
 from ..tables import QpState
 
@@ -149,15 +150,29 @@ class ReceiveContexts(wiring.Component):
         m.submodules.entries = entries = self.entries
         m.submodules.states = states = Memory(shape=_STATE_BITS, depth=config.qps, init=[])
         state_write = states.write_port()
-        # A failing packet changes its QP's row in any cycle, also while somebody reads it.
-        own_state = states.read_port(transparent_for=(state_write,))
         context = self.context
-        for enable, qp, state in (
-            (context.state_enable, context.qp, context.state),
-            (self.state_enable, self.state_qp, self.state),
-        ):
-            port = states.read_port(transparent_for=(state_write,))
-            m.d.comb += [port.en.eq(enable), port.addr.eq(qp), state.eq(port.data)]
+
+        def look_up(enable: Value, qp: Value) -> Value:
+            """State of a QP, one cycle later. A failing packet changes its QP's row in any cycle; whether the
+            new state or the one before is read in that cycle does not matter.
+            """
+            if config.qps > DISTRIBUTED_ROWS:
+                port = states.read_port(transparent_for=(state_write,))
+                m.d.comb += [port.en.eq(enable), port.addr.eq(qp)]
+                return port.data
+            port = states.read_port(domain="comb")
+            found = Signal(_STATE_BITS, reset_less=True)
+            m.d.comb += port.addr.eq(qp)
+            with m.If(enable):
+                m.d.sync += found.eq(port.data)
+            return found
+
+        own_state_enable = Signal()
+        own_state = look_up(own_state_enable, Mux(bus.valid, bus.index, self.error_in.payload.qp))
+        m.d.comb += [
+            context.state.eq(look_up(context.state_enable, context.qp)),
+            self.state.eq(look_up(self.state_enable, self.state_qp)),
+        ]
 
         # Packets in flight, per epoch. That one left may be known a cycle later.
         left = Signal()
@@ -200,7 +215,6 @@ class ReceiveContexts(wiring.Component):
             self.state_request.payload.qp.eq(index),
         ]
 
-        own_state_enable = Signal()
         # State changes; a failing packet goes first.
         set_state = Signal()
         state_value = Signal(_STATE_BITS)
@@ -221,8 +235,6 @@ class ReceiveContexts(wiring.Component):
             entries.write_word.eq(bus.word[:2]),
             entries.write_data.eq(bus.write_data),
             entries.write_last.eq(bus.last),
-            own_state.en.eq(own_state_enable),
-            own_state.addr.eq(Mux(bus.valid, bus.index, self.error_in.payload.qp)),
         ]
 
         word = Signal(4)
@@ -238,9 +250,7 @@ class ReceiveContexts(wiring.Component):
         with m.Else():
             m.d.comb += read_word.eq(static)
             with m.If(word == state_field.word):
-                m.d.comb += read_word[state_field.low : state_field.low + state_field.width].eq(
-                    own_state.data
-                )
+                m.d.comb += read_word[state_field.low : state_field.low + state_field.width].eq(own_state)
         m.d.comb += bus.read_data.eq(read_word)
 
         active = Signal()
@@ -283,7 +293,7 @@ class ReceiveContexts(wiring.Component):
             with m.State("ERROR"):
                 m.d.comb += [
                     context.busy.eq(0),
-                    set_state.eq(own_state.data != QpState.RESET),
+                    set_state.eq(own_state != QpState.RESET),
                     state_value.eq(QpState.ERROR),
                 ]
                 with m.If(~self.fail):
@@ -302,7 +312,7 @@ class ReceiveContexts(wiring.Component):
                     m.next = "IDLE"
             with m.State("WRITTEN"):
                 with m.If(word == state_field.word):
-                    m.d.sync += receives.eq(is_receiving(own_state.data))
+                    m.d.sync += receives.eq(is_receiving(own_state))
                 with m.If(in_command):
                     m.d.comb += bus.done.eq(1)
                     m.next = "IDLE"
