@@ -60,6 +60,8 @@ class ReceiveQueue:
 class FakeNic(Nic):
     """See the module's text."""
 
+    data_dscp = Dscp.NO_TRIM
+
     def __init__(self, request: NicRequest) -> None:
         self.config = request.config
         self.memory = np.zeros(request.memory.size, dtype=np.uint8)
@@ -86,6 +88,7 @@ class FakeNic(Nic):
         self._produced: dict[int, int] = {}
         self.fault: Callable[[int], None] = lambda time_ps: None
         self.statistics_value = Statistics()
+        self.link_changes: list[tuple[int, int, bool]] = []
 
     # -- Nic ---------------------------------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class FakeNic(Nic):
         )
 
     def schedule_link(self, time_ps: int, port: int, up: bool) -> None:
-        raise AssertionError("links stay up in these tests")
+        self._at(time_ps, 0, lambda now: self.link_changes.append((now, port, up)))
 
     def read32(self, address: int) -> int:
         return self._read(address)
@@ -272,7 +275,7 @@ class FakeNic(Nic):
         body += reth.to_bytes(RETH.bytes, "big")
         body += request["immediate"].to_bytes(4, "big") if immediate else b""
         body += self.memory[start : start + length].tobytes() + bytes(-length % 4)
-        return self._frame(qp, plane, opcode, psn, body, Dscp.NO_TRIM, -length % 4)
+        return self._frame(qp, plane, opcode, psn, body, self.data_dscp, -length % 4)
 
     def _region(self, key: int) -> dict[str, int]:
         region = self._entry(TableId.MEMORY_REGION, key >> 8)
@@ -329,7 +332,7 @@ class FakeNic(Nic):
             self._acknowledged(time_ps, qp, info.psn, complete=False)
         elif info.opcode == Opcode.ACKNOWLEDGE:
             self._acknowledged(time_ps, qp, info.psn, complete=True)
-        else:
+        elif not info.trimmed:
             self._data(time_ps, port, qp, info, frame)
 
     def _acknowledged(self, time_ps: int, qp: int, psn: int, *, complete: bool) -> None:

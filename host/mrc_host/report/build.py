@@ -15,6 +15,7 @@ from mrc_host.fabric.draw import topology_svg
 from mrc_host.report.chart import CHART_STYLE
 from mrc_host.report.data import RunData, read_run
 from mrc_host.report.entropy import share_figure
+from mrc_host.report.faults import fault_rows
 from mrc_host.report.figure import Figure
 from mrc_host.report.ordering import depth_figure, latency_figure, overtaking_figure
 from mrc_host.report.throughput import completion_figure, goodput_figure, queue_figure
@@ -30,6 +31,7 @@ SIMILARITY = (
     "skew_over_rtt",
     "reverse_share",
 )
+CHANGED_BY_SWITCHES = (("frames marked by switches", "marked"), ("frames trimmed by switches", "trimmed"))
 ENGINE_COUNTERS_SHOWN_WHEN_ZERO = {
     "completion_overrun",
     "events_dropped",
@@ -116,6 +118,7 @@ def _page(data: RunData, figures: list[Figure]) -> str:
         tiles=_tiles(data),
         criteria=_criteria(data),
         figures=figures,
+        faults=fault_rows(data),
         flows=_flows(data),
         similarity=_metric_rows(data, SIMILARITY),
         metrics=_metric_rows(data, tuple(DEFINITIONS)),
@@ -131,6 +134,8 @@ def _page(data: RunData, figures: list[Figure]) -> str:
 
 def _state(data: RunData) -> str:
     """Return what is to be said about a run that is not complete."""
+    if data.run["verdict"] == "ERROR" and data.run.get("error"):
+        return f"{data.run['error']}. Everything below was measured all the same."
     if data.run["interrupted"]:
         return (
             "Interrupted from the keyboard: everything below covers the time until then; nothing is judged."
@@ -262,6 +267,7 @@ def _counters(data: RunData) -> list[tuple[str, list[tuple[str, int]]]]:
                 ("frames entered", fabric["entered"]),
                 ("frames delivered", fabric["delivered"]),
                 ("frames still under way", fabric["in_flight"]),
+                *((name, fabric[key]) for name, key in CHANGED_BY_SWITCHES if fabric.get(key)),
                 *(drops or [("frames dropped, for any reason", 0)]),
             ],
         )

@@ -43,6 +43,8 @@ font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}}
 .chart .bar{{fill:var(--c,var(--accent))}}
 .chart .mark{{fill:var(--c,var(--accent));stroke:var(--ground);stroke-width:.7}}
 .chart .late{{fill:var(--ground);stroke:var(--c,var(--accent));stroke-width:1.7}}
+.chart .span{{fill:var(--ink);fill-opacity:.09}}
+.chart .edge{{stroke:var(--ink);stroke-width:1;stroke-dasharray:2 3;fill:none}}
 .chart .halo{{paint-order:stroke;stroke:var(--ground);stroke-width:4px;stroke-linejoin:round}}
 {_PLANES}
 """
@@ -187,6 +189,20 @@ class Chart:
             f'width="{max(1.0, self.x(x + width) - left - 1):.1f}" height="{self._bottom - top:.1f}">'
             f"{_title(title)}</rect>"
         )
+
+    def span(self, begin: float, end: float, label: str, row: int, title: str) -> None:
+        """Shade a range of the x axis from top to bottom, with a label at its begin, in a row."""
+        left, right = self.x(begin), max(self.x(end), self.x(begin) + 1)
+        self._parts.append(
+            f'<rect class="span" x="{left:.1f}" y="{self._top}" width="{right - left:.1f}" '
+            f'height="{self._bottom - self._top}">{_title(title)}</rect>'
+            f'<path class="edge" d="M{left:.1f} {self._top}V{self._bottom}"/>'
+        )
+        place = self._top + 12 + 15 * row
+        if left < (self._left + self._right) / 2:
+            self.text(left + 4, place, label, "note halo", "start")
+        else:
+            self.text(left - 4, place, label, "note halo", "end")
 
     def level(self, value: float, label: str) -> None:
         """Draw a dashed level across the chart, with a label above its right end."""

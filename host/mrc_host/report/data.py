@@ -43,6 +43,8 @@ class RunData:
         Tables; a time that is missing is NaN.
     packets : PacketColumns
         Every packet at every NIC port.
+    faults : list of dict
+        What each fault of the experiment met; empty for runs of before there were faults.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class RunData:
     messages: dict[str, npt.NDArray[Any]]
     packets: PacketColumns
     queues: dict[str, npt.NDArray[Any]]
+    faults: list[dict[str, Any]]
 
     @property
     def flows(self) -> list[Flow]:
@@ -102,6 +105,7 @@ def read_run(path: Path) -> RunData:
             messages=_table(path / "messages.parquet"),
             packets=_table(path / "packets.parquet"),
             queues=_table(path / "queues.parquet"),
+            faults=_json(path / "faults.json") if (path / "faults.json").is_file() else [],
         )
     except (OSError, ValueError) as error:
         raise InfrastructureError(f"{path} must hold readable files, got: {error}") from error

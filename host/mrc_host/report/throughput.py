@@ -10,6 +10,7 @@ from mrc_host.experiment.packet_log import PacketColumns
 from mrc_host.fabric.links import Direction
 from mrc_host.report.chart import Chart, ticks
 from mrc_host.report.data import RunData
+from mrc_host.report.faults import draw_faults
 from mrc_host.report.figure import Figure
 from mrc_rtl.wire import GAP_PREAMBLE_FCS_BYTES
 
@@ -49,6 +50,7 @@ def goodput_figure(data: RunData) -> Figure:
         height = (sums[plane][middle] + sums[plane + 1][middle]) / 2
         if planes <= 4:
             chart.text(chart.x(end * 0.5), chart.y(height) + 4, f"plane {plane}", "strong halo", "middle")
+    draw_faults(chart, data, end)
     if bound:
         chart.level(bound, f"bound: {bound:.1f} Gb/s of payload on all links")
     chart.x_axis(10)
@@ -165,6 +167,7 @@ def queue_figure(data: RunData) -> Figure:
     chart.y_axis()
     for plane in range(planes):
         chart.steps(xs, deepest[plane].tolist(), f"line p{plane}", f"plane {plane}")
+    draw_faults(chart, data, max(end, xs[-1]))
     chart.x_axis()
     size = data.topology.queue_bytes / 1024
     high = max((link["queue_high_water_bytes"] for link in data.counters["links"]), default=0)

@@ -1,0 +1,55 @@
+"""Faults in a report: marks on the axes of time, and rows of a table."""
+
+from __future__ import annotations
+
+from mrc_host.report.chart import Chart
+from mrc_host.report.data import RunData
+
+__all__ = ["draw_faults", "fault_rows"]
+
+ROWS_OF_LABELS = 3
+"""Labels of neighbouring faults stand in so many rows, one below the other."""
+
+
+def draw_faults(chart: Chart, data: RunData, end_us: float) -> None:
+    """Shade the time of every fault in a chart whose x axis is time in microseconds.
+
+    Parameters
+    ----------
+    chart : Chart
+        The chart.
+    data : RunData
+        The run.
+    end_us : float
+        End of the axis; a fault that stays ends there.
+    """
+    for fault in data.faults:
+        begin = float(fault["from_us"])
+        if begin >= end_us:
+            continue
+        end = end_us if fault["to_us"] is None else min(float(fault["to_us"]), end_us)
+        number = int(fault["number"])
+        title = f"{fault['kind']} on {fault['place']}"
+        chart.span(begin, end, f"{number + 1} {_words(fault['kind'])}", number % ROWS_OF_LABELS, title)
+
+
+def fault_rows(data: RunData) -> list[dict[str, str]]:
+    """Return the faults as rows of a table."""
+    return [
+        {
+            "number": str(fault["number"] + 1),
+            "kind": _words(fault["kind"]),
+            "place": fault["place"],
+            "traffic": fault["traffic"],
+            "begin": f"{fault['from_us']:g}",
+            "end": "–" if fault["to_us"] is None else f"{fault['to_us']:g}",
+            "met": str(fault["met"]),
+            "hit": str(fault["hit"]),
+            "signals": str(fault["signals"]),
+        }
+        for fault in data.faults
+    ]
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", " ")
