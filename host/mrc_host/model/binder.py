@@ -31,6 +31,9 @@ _IDLE, _BLOCKED, _SENT = 0, 1, 2
 
 _WAIT = -2
 
+_DECISION_CYCLES = 4
+"""Cycles of the gateware's decision: the model looks at the same question no more often."""
+
 _OVERHEAD_BYTES = 200
 """Headers, preamble and gap of the largest frame, rounded up."""
 
@@ -296,6 +299,8 @@ class Binder:
                 continue
             rounds.take(plane)
             self._plane, self._ev = plane, index
+            if qp.evs.changes:
+                self._side.report_changes(qp)
             return True
         return False
 
@@ -306,7 +311,8 @@ class Binder:
         end_ps = self._shell.start_ps(plane) + size * self._byte_ps
         before_ps = self._round_end_ps if self.rounds.begins_round else self._last_round_end_ps
         if end_ps <= before_ps:
-            self._look_again(self._shell.now_ps + before_ps - end_ps + 1)
+            wait_ps = max(before_ps - end_ps + 1, _DECISION_CYCLES * self._shell.config.clock_ps)
+            self._look_again(self._shell.now_ps + wait_ps)
             return False
         if self.rounds.begins_round:
             self._last_round_end_ps = before_ps

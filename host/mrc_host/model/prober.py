@@ -99,6 +99,7 @@ class Prober:
 
     def _schedule(self, qp: SendQp, index: int, time_ps: int) -> None:
         key = (qp.generation << _KEY_BITS | index) << 8 | qp.index
+        qp.bad[index].due_ps = time_ps
         self._shell.schedule(time_ps, self._due, key)
 
     def _due(self, key: int) -> None:
@@ -107,13 +108,10 @@ class Prober:
         if qp.generation != key >> 8 + _KEY_BITS:
             return
         path = qp.bad.get(index)
-        if path is None:
-            return
         now_ps = self._shell.now_ps
+        if path is None or now_ps < path.due_ps:
+            return  # recovered, or asked anew since
         if path.number >= 0:
-            # The bound has passed, or this is the look ahead of it.
-            if now_ps < path.sent_ps + self._bound_ps(qp):
-                return
             qp.numbers.find(path.number)
             path.lost()
             self._side.statistics.probes_lost += 1

@@ -64,8 +64,8 @@ class BadPath:
     ----------
     number : int
         Id of the probe that is out, −1 for none.
-    sent_ps : int
-        When it left.
+    sent_ps, due_ps : int
+        When it left, and when the path is looked at next.
     """
 
     __slots__ = (
@@ -74,6 +74,7 @@ class BadPath:
         "_needed",
         "_shortest_ps",
         "_successes",
+        "due_ps",
         "index",
         "number",
         "qp",
@@ -90,6 +91,7 @@ class BadPath:
         self._successes: int = 0
         self.number: int = -1
         self.sent_ps: int = -1
+        self.due_ps: int = -1
 
     def answered(self, marked: bool) -> bool:
         """The probe came back in time. True when the path is good now."""

@@ -9,11 +9,13 @@ Source: profile.md 3, 4, 7, 8 and 9; protocol.md 2.
 
 from __future__ import annotations
 
+from mrc_host.errors import ConfigError
 from mrc_host.model.binder import Binder
 from mrc_host.model.endpoints import Endpoints
 from mrc_host.model.ev_set import PathState
 from mrc_host.model.feedback import Feedback
-from mrc_host.model.nscc import UNLIMITED, create_congestion_control
+from mrc_host.model.nscc import UNLIMITED, congestion_names, create_congestion_control
+from mrc_host.model.nscc_fixed import FixedNscc
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.prober import Prober
@@ -31,11 +33,14 @@ from mrc_rtl.tables import (
     TableId,
 )
 
-__all__ = ["ModelRequester"]
+__all__ = ["BUILT_IN", "ModelRequester"]
 
 _PSN_MASK = 0xFF_FFFF
 _SEED_MASK = 0x3FF
 _MTU_LOG2_MIN = 8
+
+BUILT_IN = (FixedNscc,)
+"""Plug-ins that this import registers beside those of :mod:`~mrc_host.model.nscc`."""
 
 
 class ModelRequester(Requester):
@@ -45,9 +50,17 @@ class ModelRequester(Requester):
     ----------
     shell : Shell
     options : ModelOptions
+
+    Raises
+    ------
+    ConfigError
+        ``spray_policy`` or ``congestion`` names no plug-in.
     """
 
     def __init__(self, shell: Shell, options: ModelOptions) -> None:
+        if options.congestion not in congestion_names():
+            names = ", ".join(congestion_names())
+            raise ConfigError("model.congestion", f"one of {names}", options.congestion)
         self._shell = shell
         self._options = options
         self._config = shell.config

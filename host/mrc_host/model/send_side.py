@@ -164,7 +164,10 @@ class SendSide:
             value = profiles.value[row]
             self.statistics.ev_changes += 1
             shell.trace(TraceKind.EV_CHANGE, qp.index, plane, place, value | old << 32 | new << 36)
-            went_bad = went_bad or new == PathState.ASSUMED_BAD or new == PathState.SKIP
+            if new == PathState.ASSUMED_BAD:
+                went_bad = True
+            elif new == PathState.SKIP and qp.evs.active <= qp.evs.minimum_active:
+                went_bad = True
             shown = _SHOWN[new]
             if shown & wanted and shown != _SHOWN[old]:
                 shell.notice(
