@@ -178,7 +178,6 @@ class Completions(wiring.Component):
             write.awburst.eq(0b01),
             write.wvalid.eq(writing & (beat != beats)),
             write.wlast.eq(beat == beats - 1),
-            write.bready.eq(1),
         ]
         if config.data_bytes <= CQE_BYTES:
             m.d.comb += [write.awaddr.eq(Cat(Const(0, entry_bits), address)), write.wstrb.eq(-1)]
@@ -204,27 +203,22 @@ class Completions(wiring.Component):
             m.d.sync += address_sent.eq(1)
         with m.If(beat_now):
             m.d.sync += beat.eq(beat + 1)
-        with m.If(finished & ~write.bvalid):
+        answered = write.bvalid & write.bready
+        with m.If(finished & ~answered):
             m.d.sync += outstanding.eq(outstanding + 1)
-        with m.Elif(~finished & write.bvalid):
+        with m.Elif(~finished & answered):
             m.d.sync += outstanding.eq(outstanding - 1)
 
-        # What a record became waits here to be counted, and holds the next one; errors gather. The memory
-        # answers a bounded number of writes, so no error is lost.
+        # What a record became waits here to be counted, and holds the next one; an error holds the answers.
         overran = Signal()
         to_count = Signal()
-        errors = Signal(range(2 * _MOST_OUTSTANDING + 2))  # from half of it on, no record is taken
+        failed = Signal()
         count_now = Signal()
         load = Signal()
-        error_now = write.bvalid & write.bresp[1]
-        error_less = Signal()
-        m.d.comb += [
-            load.eq(~self.counter.valid | self.counter.ready),
-            error_less.eq(load & ~to_count & (errors != 0)),
-        ]
+        m.d.comb += [load.eq(~self.counter.valid | self.counter.ready), write.bready.eq(~failed)]
         with m.If(load):
             m.d.sync += [
-                self.counter.valid.eq(to_count | (errors != 0)),
+                self.counter.valid.eq(to_count | failed),
                 self.counter.payload.index.eq(
                     config.planes * records.PORT_COUNTERS
                     + Mux(
@@ -235,12 +229,12 @@ class Completions(wiring.Component):
                 ),
                 to_count.eq(0),
             ]
+            with m.If(~to_count):
+                m.d.sync += failed.eq(0)
         with m.If(count_now):
             m.d.sync += to_count.eq(1)
-        with m.If(error_now & ~error_less & ~errors.all()):
-            m.d.sync += errors.eq(errors + 1)
-        with m.Elif(error_less & ~error_now):
-            m.d.sync += errors.eq(errors - 1)
+        with m.If(answered & write.bresp[1]):
+            m.d.sync += failed.eq(1)
 
         m.d.comb += [
             self.overrun.payload.qp.eq(of(chosen, "qp")),
@@ -285,7 +279,7 @@ class Completions(wiring.Component):
                         m.next = "TABLE_WRITTEN"
                     with m.Else():
                         m.next = "TABLE_READ"
-                with m.Elif(waits & (~to_count | load) & ~errors[-1] & (outstanding != _MOST_OUTSTANDING)):
+                with m.Elif(waits & (~to_count | load) & (outstanding != _MOST_OUTSTANDING)):
                     m.d.comb += ring_read.addr.eq(Cat(1, of(following, "queue")))
                     m.d.sync += [host_turn.eq(1), chosen.eq(following), queue.eq(of(following, "queue"))]
                     m.next = "PRODUCER"
@@ -317,8 +311,7 @@ class Completions(wiring.Component):
                 m.d.sync += [
                     address.eq(ring[entry_bits:] + (produced & mask)),
                     full.eq((used & ~mask).any() | ~enabled.bit_select(queue, 1)),
-                    # The bit above the mask.
-                    phase.eq(~(produced & ~mask & Cat(1, mask)).any()),
+                    phase.eq(~produced.bit_select(ring[:entry_bits], 1)),
                     beat.eq(0),
                     address_sent.eq(0),
                 ]
@@ -341,7 +334,7 @@ class Completions(wiring.Component):
             & ~self.consumer.valid
             & (outstanding == 0)
             & ~to_count
-            & (errors == 0)
+            & ~failed
             & ~self.counter.valid
         )
         return m
