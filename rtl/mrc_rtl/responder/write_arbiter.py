@@ -25,8 +25,10 @@ def write_id_bits(config: NicConfig) -> int:
 class WriteArbiter(wiring.Component):
     """Two managers on one set of write channels.
 
-    Addresses are taken in turns through one register; the order in which they are taken is the order of the
-    data, as AXI4 demands. Responses return by the top bit of the identifier: 0 placement, 1 completions.
+    Addresses are taken in turns through one register, at most every second cycle and from a manager that was
+    chosen before, so that no path leads from one side to another; the order in which they are taken is the
+    order of the data, as AXI4 demands. Responses return by the top bit of the identifier: 0 placement, 1
+    completions.
 
     Parameters
     ----------
@@ -64,16 +66,17 @@ class WriteArbiter(wiring.Component):
         oldest_ends = Signal()
         due = Signal()
         chosen = Signal()
-        last_chosen = Signal(init=1)
+        waits = Cat(manager.awvalid for manager in managers)
         take = Signal()
         m.d.comb += [
-            # The other one than last time comes first.
-            chosen.eq(Mux(last_chosen, ~managers[0].awvalid, managers[1].awvalid)),
-            take.eq((managers[0].awvalid | managers[1].awvalid) & (~out.awvalid | out.awready) & ~order[-1]),
+            take.eq(waits.bit_select(chosen, 1) & ~out.awvalid & ~order[-1]),
             due.eq(order != 1),
             out.awsize.eq((self.config.data_bytes - 1).bit_length()),
             out.awburst.eq(0b01),
         ]
+        # The other one is chosen when it waits, as soon as this one is served or does not wait.
+        with m.If(take | ~waits.bit_select(chosen, 1)):
+            m.d.sync += chosen.eq(chosen ^ waits.bit_select(~chosen, 1))
         with m.If(out.awready):
             m.d.sync += out.awvalid.eq(0)
         for number, manager in enumerate(managers):
@@ -84,7 +87,6 @@ class WriteArbiter(wiring.Component):
                     out.awaddr.eq(manager.awaddr),
                     out.awlen.eq(manager.awlen),
                     out.awid.eq(Cat(manager.awid, Signal(len(out.awid) - 1 - len(manager.awid)), chosen)),
-                    last_chosen.eq(chosen),
                 ]
 
         for number, manager in enumerate(managers):
