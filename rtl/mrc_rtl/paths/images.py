@@ -38,7 +38,7 @@ class PacketImages(wiring.Component):
     -------
     packet : In(stream of :func:`mrc_rtl.requester.records.slot_packet`)
     control : In(stream of :func:`mrc_rtl.records.control_request`)
-        Taken with the last word; ready does not depend on valid.
+        Taken with the last word, a cycle before that is in the memory; ready does not depend on valid.
     hold_control : In(1)
         Begin with no control packet.
     control_taken, image : Out
@@ -95,8 +95,7 @@ class PacketImages(wiring.Component):
         write_port = memory.write_port()
         read_port = memory.read_port()
 
-        # Which word of which kind of packet is written: a number, and one bit for each, as a sum of products
-        # whose selecting bits are registers takes fewer LUTs than a multiplexer.
+        # Which word of which kind of packet is written: a number, and one bit for each.
         is_control = Signal()
         word = Signal(word_bits)
         data_at = Signal(image_words(config, control=False), init=1)
@@ -121,18 +120,33 @@ class PacketImages(wiring.Component):
             ]
         with m.Else():
             m.d.sync += [word.eq(word + 1), data_at.eq(data_at << 1), control_at.eq(control_at << 1)]
+        # Each word of either kind has a register that is zero unless it is its turn: a flip-flop's reset
+        # costs nothing, and a sum takes half the LUTs of a multiplexer. The memory is written a cycle later.
         written: list[Value] = [Const(0, 1)] * width
-        for at, image in ((data_at, self._data_image(m)), (control_at, self._control_image(m))):
+        for at, kind in ((data_at, "data"), (control_at, "control")):
+            image = self._data_image(m) if kind == "data" else self._control_image(m)
             for number in range(len(at)):
-                for bit, value in enumerate(image[number * width : (number + 1) * width]):
-                    if value is not None:
-                        written[bit] = written[bit] | (value & at[number])
+                bits = image[number * width : (number + 1) * width]
+                used_bits = [n for n, bit in enumerate(bits) if bit is not None]
+                part = Signal(len(used_bits), name=f"{kind}{number}", reset_less=True)
+                with m.If(at[number]):
+                    m.d.sync += part.eq(Cat(bits[n] for n in used_bits))
+                with m.Else():
+                    m.d.sync += part.eq(0)
+                for place, n in enumerate(used_bits):
+                    written[n] = written[n] | part[place]
+        written_row = Signal.like(self.read_row)
+        written_word = Signal.like(word)
+        writing = Signal()
+        m.d.sync += [
+            writing.eq(write),
+            written_word.eq(word),
+            written_row.eq(Mux(is_control, self.image, self.packet.payload.slot)),
+            written_row[-1].eq(is_control),
+        ]
         m.d.comb += [
-            write_port.en.eq(write),
-            write_port.addr.eq(
-                Cat(word, Mux(is_control, self.image, self.packet.payload.slot)[: len(self.read_row) - 1])
-            ),
-            write_port.addr[-1].eq(is_control),
+            write_port.en.eq(writing),
+            write_port.addr.eq(Cat(written_word, written_row)),
             write_port.data.eq(Cat(written)),
         ]
 
@@ -175,7 +189,15 @@ class PacketImages(wiring.Component):
             self.head.eq(head_port.data),
             self.opcode.eq(head_port.data[8 * lane : 8 * lane + 8]),
             self.idle.eq(
-                ~(self.packet.valid | self.control.valid | self.ask | wanted | self.answer | used.any())
+                ~(
+                    self.packet.valid
+                    | self.control.valid
+                    | writing
+                    | self.ask
+                    | wanted
+                    | self.answer
+                    | used.any()
+                )
             ),
         ]
         return m
