@@ -20,8 +20,8 @@ class CounterBank(wiring.Component):
     """Owner of the counters.
 
     Events of all sources are taken in turns, one a cycle; each one is read, incremented and written back in
-    three cycles, and an event of a counter on its way waits until it is written. A read by the host passes
-    the same way and adds nothing. After reset a sequence clears the memory before the first event is taken.
+    three cycles, and an event of a counter on its way waits until it is written. A read by the host lets
+    those on their way pass first. After reset a sequence clears the memory before the first event is taken.
 
     Parameters
     ----------
@@ -81,7 +81,8 @@ class CounterBank(wiring.Component):
 
         index = table.index
         wrong = table.write | index[bits:].any() | (index[:bits] >= count) | (table.word != 0)
-        ask = table.valid & ~clearing
+        # The host reads when nothing is on its way, so no counter is read while it is written.
+        ask = table.valid & ~(clearing | reads | writes)
         event = arbiter.output
         on_its_way = Signal()
         m.d.comb += [
