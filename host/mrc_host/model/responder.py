@@ -164,6 +164,8 @@ class ModelResponder(Responder):
             outcome = PortCounter.TRIMMED_ANSWERED if packet.trimmed else PortCounter.DUPLICATE
             qp.triggers.add_duplicate(packet.plane, not inside, packet.ack_request)
             self._sack(qp, packet, self._answer(_SACK, packet), strong=True)
+            if not inside and self._options.transport_ack == "each":
+                self._acknowledge(qp, packet)
         elif packet.trimmed:
             outcome = PortCounter.TRIMMED_ANSWERED
             last_hop = packet.trimmed == Trimmed.LAST_HOP
