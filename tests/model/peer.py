@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from stub_requester import StubRequester
 
 from mrc_host.fabric.usid import QpTemplate
-from mrc_host.model.codec import FrameDecoder, FrameEncoder
+from mrc_host.model.decoder import FrameDecoder
+from mrc_host.model.encoder import FrameEncoder
 from mrc_host.model.nic import ModelNic
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import ModelPacket

@@ -12,7 +12,8 @@ import random
 import pytest
 
 from mrc_host.fabric.usid import QpTemplate
-from mrc_host.model.codec import FrameDecoder, FrameEncoder
+from mrc_host.model.decoder import FrameDecoder
+from mrc_host.model.encoder import FrameEncoder
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.shell import Settings

@@ -27,9 +27,10 @@ WITHOUT_PROBES: Mapping[str, object] = {
     "reverse_probes": False,
     "recovery_probes": False,
     "tail_probe": False,
-    "stale_retransmission_probe": False,
+    "stale_probe": False,
+    "port_status_updates": False,
 }
-"""Options of a model NIC whose peers may be gateware, which drops probes."""
+"""Options of a model NIC whose peers may be gateware, which drops probes and endpoint operations."""
 
 
 @dataclass(frozen=True)

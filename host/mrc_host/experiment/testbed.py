@@ -148,6 +148,7 @@ def set_up(testbed: Testbed) -> None:
     experiment, topology, config = testbed.experiment, testbed.topology, testbed.config
     plan = UsidPlan(topology)
     settings = Settings(
+        trimming=experiment.fabric.trimming is not None,
         sack_threshold=experiment.nic.sack_threshold_bytes,
         base_rtt_ps=base_rtt_ps(experiment, topology, config),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from mrc_host.fabric.packet import Packet
 from mrc_host.model.agenda import ACCESS, INSIDE, LINK, RECEIVED, TIMER, Agenda
-from mrc_host.model.codec import FrameEncoder
+from mrc_host.model.encoder import FrameEncoder
 from mrc_host.model.frames import ModelFrame, PortReceiver
 from mrc_host.model.memory_port import MemoryPort
 from mrc_host.model.notices import Notices

@@ -7,7 +7,9 @@ switch did to it stands in the fabric's packet around it.
 from __future__ import annotations
 
 from mrc_host.fabric.packet import Packet, PacketContent, route_key
-from mrc_host.model.codec import BODY_BYTES, FrameDecoder, FrameEncoder
+from mrc_host.model.decoder import FrameDecoder
+from mrc_host.model.encoder import FrameEncoder
+from mrc_host.model.layouts import BODY_BYTES
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.shell import Settings

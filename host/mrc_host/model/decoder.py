@@ -1,7 +1,7 @@
-"""Between the bytes of a frame and a :class:`ModelPacket`, one struct call a header stack.
+"""From the bytes of a frame to a :class:`ModelPacket`, or to the reason why a port refuses it.
 
-``mrc_host.packets`` is the general codec; this one knows only the stacks a NIC of the profile sends and
-accepts, and judges what it refuses by the reasons a port counts. A test holds the two against each other.
+``mrc_host.packets`` is the general codec; this one knows only the stacks a NIC of the profile accepts, and
+judges as the gateware's port does. A test holds the two against each other.
 
 Source: protocol.md 1, profile.md 2, 5 and 6.
 """
@@ -11,245 +11,31 @@ from __future__ import annotations
 import zlib
 from struct import Struct
 
+from mrc_host.model import layouts
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import UNBOUND, ModelPacket
 from mrc_host.model.shell import Settings
-from mrc_host.model.templates import Template, address_bytes
 from mrc_rtl import wire
 from mrc_rtl.records import PortCounter, Trimmed
 from mrc_rtl.wire import Opcode
 
-__all__ = ["BODY_BYTES", "FrameDecoder", "FrameEncoder", "body_bytes"]
+__all__ = ["FrameDecoder"]
 
 PSN_MASK = wire.PSN_MASK
-_HALF = 1 << (wire.PSN_BITS - 1)
-_WRITES = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
-_IMMEDIATES = frozenset(int(opcode) for opcode in Opcode if wire.has_immediate(opcode))
 _SACK, _NACK, _ACK = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.ACKNOWLEDGE)
 _PROBE = int(Opcode.PROBE)
 _REQUEST, _RESPONSE = int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE)
-
-# Layouts of wire.py as struct formats; test_codec.py compares every field with them.
-_WRITE = Struct(">HHQII")
-_WRITE_STAMPED = Struct(">HHHHQII")
-_IMMEDIATE = Struct(">I")
-_SETH = Struct(">HHIHHIBBHQHHI")
-_NETH = Struct(">HBBIHHIBBH")
-_PETH = Struct(">HBBHHHHHH")
-_ERTH = Struct(">HBBIIHH")
-_EETH = Struct(">HH24xHHI")
-_AETH = Struct(">I")
-_SEGMENT = Struct(">BBBBBBH16s")
-_METH = Struct(">HH")
-_STAMP = Struct(">HH")
-_OUTER = Struct(">IHBB32s")
-_INNER = Struct(">IHBB32sHHHHBBHII")
-_ICRC_HEAD = Struct(">8sIHBB32sHHHHBBHII")
-_ICRC = Struct("<I")
 _IPV6_START = Struct(">IHBB")
 _UDP_BTH = Struct(">HHHHBBHII")
-
-_STAMP_VALID = 1  # ftype
-_CC_TYPE_NACK = int(wire.NETH["cc_type"].default) << 4
-_VERSION = 6 << 28
 _MASKED_PREFIX = wire.ICRC_MASKED_PREFIX
-_MASKED_WORD = 0x6FFFFFFF
 _UDP, _IPV6, _ROUTING = int(wire.NextHeader.UDP), int(wire.NextHeader.IPV6), int(wire.NextHeader.ROUTING)
 _ETHERNET_BYTES = wire.ETHERNET.bytes
 _IPV6_BYTES = wire.IPV6.bytes
 _SRH_BYTES = wire.SRH.bytes
 _UDP_BYTES, _BTH_BYTES, _METH_BYTES = wire.UDP.bytes, wire.BTH.bytes, wire.METH.bytes
 _ICRC_BYTES = wire.ICRC.bytes
-_IPV6_TYPE = int(wire.EtherType.IPV6).to_bytes(2, "big")
 _IPV4_TYPE = int(wire.EtherType.IPV4).to_bytes(2, "big")
-
-BODY_BYTES = {
-    int(opcode): sum(header.bytes for header in wire.headers_after_bth(opcode, False)) for opcode in Opcode
-}
-"""Bytes of headers behind the BTH by opcode, without TSETH."""
 _STAMP_BYTES = wire.TSETH.bytes
-
-
-def body_bytes(packet: ModelPacket, options: ModelOptions) -> bytes:
-    """The headers of a packet behind its BTH.
-
-    Parameters
-    ----------
-    packet : ModelPacket
-    options : ModelOptions
-        ``timestamp_resolution``, ``cc_flags`` and ``endpoint_op_shift``.
-
-    Raises
-    ------
-    ValueError
-        For an opcode that is not one of MRC.
-    """
-    opcode = packet.opcode
-    if opcode in _WRITES:
-        if packet.timestamped:
-            body = _WRITE_STAMPED.pack(
-                packet.receive_number,
-                packet.message_number & 0xFFFF,
-                packet.timestamp,
-                options.timestamp_resolution << 15 | _STAMP_VALID,
-                packet.address,
-                packet.remote_key,
-                packet.message_length,
-            )
-        else:
-            body = _WRITE.pack(
-                packet.receive_number,
-                packet.message_number & 0xFFFF,
-                packet.address,
-                packet.remote_key,
-                packet.message_length,
-            )
-        return body + _IMMEDIATE.pack(packet.immediate) if opcode in _IMMEDIATES else body
-    if opcode == _SACK:
-        cumulative = packet.cumulative_psn
-        offset = _distance(packet.acknowledged_psn, cumulative)
-        return _SETH.pack(
-            packet.mark << 5 | packet.probe << 1,
-            packet.probe_id if packet.probe else min(max(offset, -0x8000), 0x7FFF) & 0xFFFF,
-            packet.entropy,
-            packet.source_context,
-            packet.destination_context,
-            cumulative,
-            options.cc_flags,
-            packet.mpr_units,
-            _distance(packet.sack_base, cumulative) & 0xFFFF,
-            packet.sack_bitmap,
-            packet.timestamp,
-            packet.out_of_order,
-            packet.restore << 31 | packet.penalty << 24 | packet.received_units,
-        )
-    if opcode == _ACK:
-        return _AETH.pack(packet.syndrome << 24 | packet.message_number)
-    if opcode == _NACK:
-        return _NETH.pack(
-            0,
-            packet.reason,
-            0,
-            packet.entropy,
-            packet.source_context,
-            packet.destination_context,
-            packet.acknowledged_psn,
-            _CC_TYPE_NACK,
-            0,
-            packet.timestamp,
-        )
-    stamp = options.timestamp_resolution << 15 | _STAMP_VALID if packet.timestamped else 0
-    if opcode == _PROBE:
-        return _PETH.pack(
-            0, 0, 0, packet.probe_id, 0, packet.source_context, packet.destination_context,
-            packet.timestamp, stamp,
-        )  # fmt: skip
-    if opcode == _REQUEST:
-        return _ERTH.pack(packet.operation, 0, 0, packet.port_mask, 0, packet.timestamp, stamp)
-    if opcode == _RESPONSE:
-        return _EETH.pack(packet.operation << options.endpoint_op_shift, 0, packet.timestamp, 0, 0)
-    raise ValueError(f"opcode must be one of MRC, got {opcode:#04x}")
-
-
-def _distance(psn: int, origin: int) -> int:
-    """PSNs from an origin, −2^23 to 2^23 − 1."""
-    return (psn - origin + _HALF & PSN_MASK) - _HALF
-
-
-class FrameEncoder:
-    """Makes frames of one port.
-
-    Parameters
-    ----------
-    plane : int
-        Number of the port.
-    settings : Settings
-        MAC addresses, own address and UDP port, followed when they change.
-    options : ModelOptions
-        What :func:`body_bytes` takes, and ``source_port_half``.
-    """
-
-    __slots__ = ("_ethernet", "_macs", "_options", "_plane", "_settings", "_upper")
-
-    def __init__(self, plane: int, settings: Settings, options: ModelOptions) -> None:
-        self._plane = plane
-        self._settings = settings
-        self._options = options
-        self._upper: bool = options.source_port_half == "upper"
-        self._macs: tuple[int, int] = (-1, -1)
-        self._ethernet: bytes = b""
-
-    def encode(self, packet: ModelPacket, template: Template | None) -> bytes:
-        """The bytes of a frame, without FCS.
-
-        Parameters
-        ----------
-        packet : ModelPacket
-            ``ev`` must be bound.
-        template : Template or None
-            Of the QP it belongs to; None for an endpoint operation that belongs to none.
-        """
-        settings, plane = self._settings, self._plane
-        macs = (settings.next_hop_mac[plane], settings.mac[plane])
-        if macs != self._macs:
-            self._macs = macs
-            self._ethernet = macs[0].to_bytes(6, "big") + macs[1].to_bytes(6, "big") + _IPV6_TYPE
-        payload = packet.payload
-        pad = -len(payload) & 3
-        body = body_bytes(packet, self._options)
-        tail = body + payload + bytes(pad) if payload else body
-        datagram = _UDP_BYTES + _BTH_BYTES + len(tail) + _ICRC_BYTES
-        opcode = packet.opcode
-        ev = packet.ev if self._upper else packet.ev >> 16 | (packet.ev & 0xFFFF) << 16
-        word = _VERSION | packet.traffic_class << 20 | ev & 0xFFFF
-        flags = packet.ack_request << 31 | packet.retransmission << 29 | packet.psn
-        if packet.timestamped and opcode in _WRITES:
-            flags |= 1 << 28
-        qpn = wire.ENDPOINT_QPN
-        if template is None:
-            inner = address_bytes(settings.own_address) + address_bytes(packet.destination)
-            port, key, hops = settings.udp_destination_port, wire.PKEY_DEFAULT, wire.HOP_LIMIT
-        else:
-            inner, port, key = template.inner, template.udp_port, template.partition_key
-            hops = template.hop_limit
-            if opcode not in (_REQUEST, _RESPONSE):
-                qpn = template.destination_qpn
-        crc = zlib.crc32(
-            _ICRC_HEAD.pack(
-                _MASKED_PREFIX, _MASKED_WORD, datagram, _UDP, 0xFF, inner,
-                ev >> 16, port, datagram, 0xFFFF,
-                opcode, pad << 4, key, 0xFF00_0000 | qpn, flags,
-            )
-        )  # fmt: skip
-        crc = zlib.crc32(tail, crc)
-        ip = _INNER.pack(
-            word, datagram, _UDP, hops, inner, ev >> 16, port, datagram, 0, opcode, pad << 4, key, qpn, flags
-        )
-        end = _ICRC.pack(crc)
-        if template is not None and template.encapsulated and not packet.outer_destination:
-            head = _OUTER.pack(
-                word,
-                datagram + _IPV6_BYTES,
-                _IPV6,
-                template.outer_hop_limit,
-                template.outer(plane, packet.ev),
-            )
-            return self._ethernet + head + ip + tail + end
-        if packet.outer_destination:
-            source = template.outer_source(plane) if template is not None else b""
-            return self._ethernet + self._outer(packet, source, word, datagram) + ip + tail + end
-        return self._ethernet + ip + tail + end
-
-    def _outer(self, packet: ModelPacket, source: bytes, word: int, datagram: int) -> bytes:
-        """The outer headers of a packet that says where it goes."""
-        if packet.outer_source:
-            source = address_bytes(packet.outer_source)
-        outer = source + address_bytes(packet.outer_destination)
-        length = datagram + _IPV6_BYTES
-        if not packet.segment:
-            return _OUTER.pack(word, length, _IPV6, wire.HOP_LIMIT, outer)
-        segment = _SEGMENT.pack(_IPV6, 2, wire.SRH_ROUTING_TYPE, 1, 0, 0, 0, address_bytes(packet.segment))
-        return _OUTER.pack(word, length + _SRH_BYTES, _ROUTING, wire.HOP_LIMIT, outer) + segment
 
 
 class FrameDecoder:
@@ -299,7 +85,7 @@ class FrameDecoder:
         if bad_fcs or size < _ETHERNET_BYTES:
             return self._refuse(PortCounter.DROP_FRAME_ERROR)
         ethertype = frame[12:14]
-        if ethertype != _IPV6_TYPE:
+        if ethertype != layouts.IPV6_TYPE:
             return self._refuse(
                 PortCounter.DROP_IPV4 if ethertype == _IPV4_TYPE else PortCounter.DROP_ETHERTYPE
             )
@@ -368,9 +154,9 @@ class FrameDecoder:
         udp = inner + _IPV6_BYTES
         source_port, _, udp_length, _, opcode, pads, key, qpn, flags = _UDP_BTH.unpack_from(frame, udp)
         body = udp + _UDP_BYTES + _BTH_BYTES
-        write = opcode in _WRITES
+        write = opcode in layouts.WRITES
         stamped = write and bool(flags >> 28 & 1)
-        known = opcode in BODY_BYTES
+        known = opcode in layouts.BODY_BYTES
         length = 0
         start = body
         if trimmed:
@@ -383,7 +169,7 @@ class FrameDecoder:
                 return self._refuse(PortCounter.DROP_TRUNCATED)
             pad = pads >> 4 & 3
             if known:
-                start += BODY_BYTES[opcode] + (_STAMP_BYTES if stamped else 0)
+                start += layouts.BODY_BYTES[opcode] + (_STAMP_BYTES if stamped else 0)
                 length = size - start - pad - _ICRC_BYTES
             if (
                 difference > 0
@@ -443,16 +229,16 @@ def _icrc(frame: bytes, inner: int, end: int) -> bytes:
             frame[inner + 8 : udp + 6], b"\xff\xff", frame[bth : bth + 4], b"\xff",
         )
     )  # fmt: skip
-    return _ICRC.pack(zlib.crc32(memoryview(frame)[bth + 5 : end], zlib.crc32(head)))
+    return layouts.ICRC.pack(zlib.crc32(memoryview(frame)[bth + 5 : end], zlib.crc32(head)))
 
 
 def _read_trimmed(packet: ModelPacket, frame: bytes, at: int, stamped: bool) -> None:
     """METH and, where the cut left it, TSETH."""
-    packet.receive_number, packet.message_number = _METH.unpack_from(frame, at)
+    packet.receive_number, packet.message_number = layouts.METH.unpack_from(frame, at)
     at += _METH_BYTES
     if stamped and len(frame) >= at + _STAMP_BYTES:
-        packet.timestamp, kind = _STAMP.unpack_from(frame, at)
-        packet.timestamped = kind & 0xF == _STAMP_VALID
+        packet.timestamp, kind = layouts.STAMP.unpack_from(frame, at)
+        packet.timestamped = kind & 0xF == layouts.STAMP_VALID
 
 
 def _read_write(packet: ModelPacket, frame: bytes, at: int, stamped: bool) -> None:
@@ -460,17 +246,17 @@ def _read_write(packet: ModelPacket, frame: bytes, at: int, stamped: bool) -> No
         (
             packet.receive_number, packet.message_number, packet.timestamp, kind,
             packet.address, packet.remote_key, packet.message_length,
-        ) = _WRITE_STAMPED.unpack_from(frame, at)  # fmt: skip
-        packet.timestamped = kind & 0xF == _STAMP_VALID
-        at += _WRITE_STAMPED.size
+        ) = layouts.WRITE_STAMPED.unpack_from(frame, at)  # fmt: skip
+        packet.timestamped = kind & 0xF == layouts.STAMP_VALID
+        at += layouts.WRITE_STAMPED.size
     else:
         (
             packet.receive_number, packet.message_number,
             packet.address, packet.remote_key, packet.message_length,
-        ) = _WRITE.unpack_from(frame, at)  # fmt: skip
-        at += _WRITE.size
-    if packet.opcode in _IMMEDIATES:
-        (packet.immediate,) = _IMMEDIATE.unpack_from(frame, at)
+        ) = layouts.WRITE.unpack_from(frame, at)  # fmt: skip
+        at += layouts.WRITE.size
+    if packet.opcode in layouts.IMMEDIATES:
+        (packet.immediate,) = layouts.IMMEDIATE.unpack_from(frame, at)
 
 
 def _read_control(packet: ModelPacket, frame: bytes, at: int, op_shift: int) -> None:
@@ -479,7 +265,7 @@ def _read_control(packet: ModelPacket, frame: bytes, at: int, op_shift: int) -> 
         (
             first, offset, packet.entropy, packet.source_context, packet.destination_context, cumulative,
             _, packet.mpr_units, base, packet.sack_bitmap, packet.timestamp, out_of_order, last,
-        ) = _SETH.unpack_from(frame, at)  # fmt: skip
+        ) = layouts.SETH.unpack_from(frame, at)  # fmt: skip
         cumulative &= PSN_MASK
         packet.mark = first >> 5 & 3
         packet.probe = first >> 1 & 1 == 1
@@ -492,27 +278,27 @@ def _read_control(packet: ModelPacket, frame: bytes, at: int, op_shift: int) -> 
         packet.penalty = last >> 24 & 0x7F
         packet.received_units = last & PSN_MASK
     elif opcode == _ACK:
-        (word,) = _AETH.unpack_from(frame, at)
+        (word,) = layouts.AETH.unpack_from(frame, at)
         packet.syndrome = word >> 24
         packet.message_number = word & PSN_MASK
     elif opcode == _NACK:
         (
             _, packet.reason, _, packet.entropy, packet.source_context, packet.destination_context, psn,
             _, _, packet.timestamp,
-        ) = _NETH.unpack_from(frame, at)  # fmt: skip
+        ) = layouts.NETH.unpack_from(frame, at)  # fmt: skip
         packet.acknowledged_psn = psn & PSN_MASK
     elif opcode == _PROBE:
         (
             _, _, _, packet.probe_id, _, packet.source_context, packet.destination_context,
             packet.timestamp, kind,
-        ) = _PETH.unpack_from(frame, at)  # fmt: skip
-        packet.timestamped = kind & 0xF == _STAMP_VALID
+        ) = layouts.PETH.unpack_from(frame, at)  # fmt: skip
+        packet.timestamped = kind & 0xF == layouts.STAMP_VALID
     elif opcode == _REQUEST:
-        first, _, _, packet.port_mask, _, packet.timestamp, kind = _ERTH.unpack_from(frame, at)
+        first, _, _, packet.port_mask, _, packet.timestamp, kind = layouts.ERTH.unpack_from(frame, at)
         packet.operation = first & 3
-        packet.timestamped = kind & 0xF == _STAMP_VALID
+        packet.timestamped = kind & 0xF == layouts.STAMP_VALID
     else:
-        first, _, packet.timestamp, _, _ = _EETH.unpack_from(frame, at)
+        first, _, packet.timestamp, _, _ = layouts.EETH.unpack_from(frame, at)
         packet.operation = first >> op_shift & 3
 
 
