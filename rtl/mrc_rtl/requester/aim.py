@@ -17,44 +17,52 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "add_ends", "latch_distances", "latch_judgement"]
 
+#: exponential_count that means no limit.
+_NO_LIMIT = 25
+
 
 def add(s: "Sequencer") -> None:
     """Add what tells the PSN of an operation.
 
     ``aimed`` is the PSN at the end of the operation's first cycles, ``look_psn`` the same one cycle later;
-    with ``step_up`` and ``step_down`` it is one more or less. ``end`` is the first PSN behind the request
-    that stands in ``ends`` under ``slot_of_interest``.
+    with ``step_up`` and ``step_down`` it is one more or less.
     """
     m, context = s.m, s.context
     feedback = s.feedback.payload
     s.seth = SETH(feedback.body[BODY_BITS - SETH.size :])
     s.neth = NETH(feedback.body[BODY_BITS - NETH.size :])
     s.aeth = AETH(feedback.body[BODY_BITS - AETH.size :])
-    s.is_sack, s.is_nack, s.is_ack = Signal(), Signal(), Signal()
+    # The kind of feedback; in registers, which hold it from the second cycle of an operation on.
+    s.is_sack, s.is_nack, s.is_ack, s.is_nak = Signal(), Signal(), Signal(), Signal()
+    kinds = Signal(4)
+    acknowledge = feedback.opcode == Opcode.ACKNOWLEDGE
     m.d.comb += [
-        s.is_sack.eq(feedback.opcode == Opcode.SACK),
-        s.is_nack.eq(feedback.opcode == Opcode.NACK),
-        s.is_ack.eq((feedback.opcode == Opcode.ACKNOWLEDGE) & (s.aeth.syndrome[5:] == 0)),
+        kinds[0].eq(feedback.opcode == Opcode.SACK),
+        kinds[1].eq(feedback.opcode == Opcode.NACK),
+        kinds[2].eq(acknowledge & (s.aeth.syndrome[5:] == 0)),
+        kinds[3].eq(acknowledge & (s.aeth.syndrome[5:] != 0)),
     ]
+    m.d.sync += Cat(s.is_sack, s.is_nack, s.is_ack, s.is_nak).eq(kinds)
 
     s.step_up, s.step_down = Signal(), Signal()
     source = Signal(24)
+    end = Signal(24)
     s.aimed = Signal(24)
     m.d.comb += [
         # The bit below the sum is the carry in.
         s.aimed.eq((Cat(1, source) + Cat(s.step_up, s.step_down.replicate(24)))[1:]),
         source.eq(context.psns.unacked),
     ]
-    m.d.sync += s.look_psn.eq(s.aimed)
+    m.d.sync += [s.look_psn.eq(s.aimed), end.eq(s.end)]
     with m.Switch(s.operation):
         with m.Case(Operation.SENT):
             m.d.comb += source.eq(s.again.payload.psn)
         with m.Case(Operation.FEEDBACK):
             # The PSNs of SACK and NACK stand at the same place.
             m.d.comb += source.eq(feedback.psn)
-            with m.If(s.is_sack | s.is_nack):
+            with m.If(kinds[0] | kinds[1]):
                 m.d.comb += source.eq(s.neth.nack_psn)
-            m.d.comb += s.step_up.eq(s.is_sack | s.is_ack)
+            m.d.comb += s.step_up.eq(kinds[0] | kinds[2])
         with m.Case(Operation.HOST):
             m.d.comb += source.eq(operations.command_fields(s.host.payload)["initial_psn"])
         with m.Case(Operation.RETRANSMIT):
@@ -64,11 +72,14 @@ def add(s: "Sequencer") -> None:
         with m.Case(Operation.TIMEOUT):
             # All that is sent is SACKed: in the end the aim is the last PSN of the oldest request.
             with m.If(s.at_end):
-                m.d.comb += [source.eq(s.end), s.step_down.eq(1)]
+                m.d.comb += [source.eq(end), s.step_down.eq(1)]
 
 
 def add_ends(s: "Sequencer") -> None:
-    """Add the memory of the first PSN behind each opened request, and the look-up in the work queue."""
+    """Add the memory of the first PSN behind each opened request, and the look-up in the work queue.
+
+    ``end`` belongs to the newest opened request in a turn, otherwise to the oldest one.
+    """
     m, queue, slots = s.m, s.context.queue, s.slot_bits
     m.submodules.ends = ends = Memory(shape=24, depth=s.config.qps * s.config.send_queue_depth, init=[])
     read_port, write_port = ends.read_port(), ends.write_port()
@@ -102,13 +113,24 @@ def latch_distances(s: "Sequencer") -> None:
 
 
 def latch_judgement(s: "Sequencer") -> None:
-    """One cycle later: what the distances, the tracker and the oldest request say of the PSN."""
+    """One cycle later: what the distances, the tracker, the oldest request and the context say."""
+    context, queue, settings = s.context, s.context.queue, s.settings
+    attempts = settings.linear_count + settings.exponential_count
+    known = ~s.relative[23] & ~s.behind[23]
+    posted = (queue.posted - s.completed_count)[: len(queue.posted)]
     s.m.d.sync += [
         # Between the oldest unacknowledged and the next new PSN lies less than half the circle.
-        s.in_window.eq(~s.relative[23] & ~s.behind[23] & s.behind.any()),
+        s.in_window.eq(known & s.behind.any()),
         s.at_end.eq(~s.behind.any()),
+        s.acceptable.eq(known),
+        s.advances.eq(known & s.relative.any()),
+        s.ack_advances.eq(~s.ack_relative[23] & s.ack_relative.any()),
         s.was_acked.eq(s.acked),
         s.was_queued.eq(s.queued),
         s.same_ev.eq(ev_check(s.neth.entropy) == s.attributes.check),
-        s.covered.eq(~(s.context.progress.ack_next - s.end)[23]),
+        s.covered.eq(~(context.progress.ack_next - s.end)[23]),
+        s.opened.eq(queue.open != s.completed_count),
+        s.one_opened.eq((queue.open - s.completed_count)[: len(queue.open)] == 1),
+        s.exhausted.eq((settings.exponential_count != _NO_LIMIT) & (context.progress.attempt >= attempts)),
+        s.free.eq(s.config.send_queue_depth - posted),
     ]

@@ -12,16 +12,13 @@ from amaranth.lib import data
 
 from ..records import GlobalCounter
 from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
-from ..wire import AethSyndrome, NackReason, Opcode
+from ..wire import AethSyndrome, NackReason
 from .timers import MAXIMUM_EXPONENT
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
 __all__ = ["ACTIONS", "command_fields"]
-
-#: exponential_count that means no limit.
-_NO_LIMIT = 25
 
 
 def _sent(s: "Sequencer") -> None:
@@ -55,24 +52,20 @@ def _error(s: "Sequencer") -> None:
 def _feedback(s: "Sequencer") -> None:
     m, psns, progress = s.m, s.context.psns, s.context.progress
     stale = s.relative[23]
-    acceptable = Signal()
-    m.d.comb += [
-        acceptable.eq(s.in_window | s.at_end),
-        s.feedback.ready.eq(1),
-    ]
+    m.d.comb += s.feedback.ready.eq(1)
 
     def ignore() -> None:
         s.count(GlobalCounter.FEEDBACK_IGNORED)
 
     def advance() -> None:
-        with m.If(acceptable & (s.relative != 0)):
+        with m.If(s.advances):
             m.d.sync += psns.unacked.eq(s.look_psn)
             s.progressed()
 
     with m.If(~s.rts):
         ignore()
     with m.Elif(s.is_sack):
-        with m.If(acceptable | stale):
+        with m.If(s.acceptable | stale):
             advance()
             m.d.comb += [s.feedback.ready.eq(0), s.merge.eq(1)]
             m.next = "MERGE"
@@ -81,14 +74,14 @@ def _feedback(s: "Sequencer") -> None:
     with m.Elif(s.is_nack):
         _nack(s, ignore)
     with m.Elif(s.is_ack):
-        with m.If(acceptable | stale):
+        with m.If(s.acceptable | stale):
             advance()
-            with m.If(~s.ack_relative[23] & (s.ack_relative != 0)):
+            with m.If(s.ack_advances):
                 m.d.sync += [progress.ack_next.eq(s.look_psn), s.complete.eq(1)]
                 s.progressed()
         with m.Else():
             ignore()
-    with m.Elif(s.feedback.payload.opcode == Opcode.ACKNOWLEDGE):
+    with m.Elif(s.is_nak):
         _nak(s, ignore)
     with m.Else():
         ignore()
@@ -133,26 +126,18 @@ def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
 
 
 def _timeout(s: "Sequencer") -> None:
-    m, context = s.m, s.context
-    settings, progress, queue = s.settings, context.progress, context.queue
+    m, progress = s.m, s.context.progress
     waiting = Signal()
-    exhausted = Signal()
     unsent = Signal()
     m.d.comb += [
-        waiting.eq(s.rts & (queue.open != s.completed_count)),
-        exhausted.eq(
-            (settings.exponential_count != _NO_LIMIT)
-            & (progress.attempt >= settings.linear_count + settings.exponential_count)
-        ),
+        waiting.eq(s.rts & s.opened),
         # Everything sent is SACKed (the PSN looked at is the oldest without one), and the oldest request
         # is still being sent: nothing is late.
-        unsent.eq(
-            s.at_end & progress.message_open & ((s.completed_count + 1)[: len(queue.open)] == queue.open)
-        ),
+        unsent.eq(s.at_end & progress.message_open & s.one_opened),
     ]
     m.d.sync += s.restart_timer.eq(1)
     with m.If(waiting & ~unsent):
-        with m.If(exhausted):
+        with m.If(s.exhausted):
             s.fail(CompletionStatus.RETRY_EXCEEDED, QpErrorReason.RETRY_EXCEEDED, s.completed_slot)
         with m.Else():
             s.count(GlobalCounter.TIMEOUTS)
@@ -221,12 +206,8 @@ def _host(s: "Sequencer") -> None:
 
 def _doorbell(s: "Sequencer") -> None:
     m, queue, state = s.m, s.context.queue, s.context.state
-    free = Signal(len(queue.posted))
-    count = s.doorbell.payload.count
-    m.d.comb += [
-        free.eq(s.config.send_queue_depth - (queue.posted - s.completed_count)[: len(queue.posted)]),
-        s.doorbell.ready.eq(1),
-    ]
+    count, free = s.doorbell.payload.count, s.free
+    m.d.comb += s.doorbell.ready.eq(1)
     with m.If(s.rts | (state == QpState.ERROR)):
         m.d.sync += queue.posted.eq(queue.posted + Mux(count > free, free, count))
         m.d.sync += s.complete.eq(state == QpState.ERROR)
@@ -235,7 +216,7 @@ def _doorbell(s: "Sequencer") -> None:
 def _complete(s: "Sequencer") -> None:
     """Complete the oldest request: with success if the transport ACK covers it, or as flushed."""
     m, context, queue, progress = s.m, s.context, s.context.queue, s.context.progress
-    opened = queue.open != s.completed_count
+    opened = s.opened
     error = Signal()
     flush = Signal()
     covered = Signal()

@@ -101,13 +101,15 @@ class SackMerge(wiring.Component):
             ),
             excess.eq(ended.replicate(WORD) | (_from(self.next[:WORD_LOG2]) & in_end.replicate(WORD))),
         ]
+        too_far = Signal(WORD)  # bits of the last word behind the end
+        some_before = Signal()
         m.d.sync += [self.write.eq(walking), self.bits.eq(0)]
-        m.d.comb += self.busy.eq(1)
+        m.d.comb += [self.busy.eq(1), self.beyond.eq(some_before | too_far.any())]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.sync += [base.eq(self.base), self.beyond.eq(0)]
+                    m.d.sync += [base.eq(self.base), too_far.eq(0), some_before.eq(0)]
                     m.next = "LIMIT"
             with m.State("LIMIT"):
                 m.d.sync += [
@@ -132,8 +134,10 @@ class SackMerge(wiring.Component):
                     m.d.sync += started.eq(1)
                 with m.If(in_end):
                     m.d.sync += ended.eq(1)
-                with m.If((cut & allowed & excess).any()):
-                    m.d.sync += self.beyond.eq(1)
+                m.d.sync += [
+                    too_far.eq(cut & allowed & excess),
+                    some_before.eq(self.beyond),
+                ]
                 with m.If(count == _BITMAP // WORD):
                     m.next = "DONE"
             with m.State("DONE"):

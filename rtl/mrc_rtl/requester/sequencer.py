@@ -1,6 +1,6 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -159,7 +159,14 @@ class Sequencer(wiring.Component):
         self.was_acked = Signal()
         self.was_queued = Signal()
         self.same_ev = Signal()
+        self.acceptable = Signal()  # the PSN is not before the oldest unacknowledged nor beyond the next
+        self.advances = Signal()  # and it is not the oldest unacknowledged itself
+        self.ack_advances = Signal()  # the PSN is behind the first without transport ACK
         self.covered = Signal()  # the last PSN of the oldest request has its transport ACK
+        self.opened = Signal()  # some request is opened and not completed,
+        self.one_opened = Signal()  # just one is
+        self.exhausted = Signal()  # no further timeout is allowed
+        self.free = Signal(self.slot_bits + 1)  # requests that may still be posted
         # New PSNs that the window still allows: the limit less those given out and not SACKed.
         self.window = Signal(len(self.settings.mpr_psns) + 1)
         self.window_open = Signal()
@@ -228,12 +235,12 @@ class Sequencer(wiring.Component):
             self.event_qp.eq(self.qp),
         ]
         waiting = queues.waiting_operations(self)
-        seen = self._choose(waiting)
+        some = self._choose(waiting)
         with m.FSM() as states:
             with m.State("PICK"):
                 # An operation counts at most four events.
                 room = (self.counts.level < 4) & self.errors.w_rdy & store.cleared
-                with m.If(room & seen.any()):
+                with m.If(room & some):
                     m.d.comb += self.take.eq(1)
                     m.next = "LOAD"
                 with m.Else():
@@ -241,6 +248,7 @@ class Sequencer(wiring.Component):
             with m.State("LOAD"):
                 m.d.sync += [flag.eq(0) for flag in (self.progress, self.restart_timer, self.complete)]
                 m.d.sync += [self.announce.eq(0), self.late_count.eq(0), self.at_end.eq(0)]
+                m.d.comb += self.host_settings.read.eq(1)
                 with m.If(store.shift):
                     m.d.sync += register.eq(Cat(register[store.row_bits :], store.row))
                 with m.If(store.last):
@@ -333,26 +341,27 @@ class Sequencer(wiring.Component):
 
     # Parts -------------------------------------------------------------------------------------------
 
-    def _choose(self, waiting: Signal) -> Signal:
+    def _choose(self, waiting: Signal) -> Value:
         """Choose an operation and its QP: of the kinds that waited a cycle ago, one not served lately.
 
-        Returns the kinds that could be taken.
+        Returns whether any could be taken.
         """
         m = self.m
         # One cycle old, which is soon enough: nothing stops waiting but by an operation, and that one has
         # its last cycle behind it. Only a timer's report is withdrawn, by a command to the timers.
-        seen = Signal(len(Operation))
         served = Signal(len(Operation))
         fresh = Signal(len(Operation))
         candidates = Signal(len(Operation))
-        m.d.sync += seen.eq(waiting)
-        with m.If(self.timer_next | self.timer_valid):
-            m.d.sync += seen[Operation.TIMEOUT].eq(0)
+        new_round = Signal()
+        able = Signal(len(Operation))
         m.d.comb += [
-            self.others.eq(seen[: Operation.TURN].any() | self.ready_queue.r_rdy),
-            fresh.eq(seen & ~served),
-            candidates.eq(Mux(fresh.any(), fresh, seen)),
+            able.eq(waiting),
+            fresh.eq(able & ~served),
+            self.others.eq(candidates[: Operation.TURN].any() | self.ready_queue.r_rdy),
         ]
+        with m.If(self.timer_next | self.timer_valid):
+            m.d.comb += able[Operation.TIMEOUT].eq(0)
+        m.d.sync += [candidates.eq(Mux(fresh.any(), fresh, able)), new_round.eq(~fresh.any())]
         sources = {
             Operation.SENT: self.again.payload.qp,
             Operation.FAILED: self.failed.payload.qp,
@@ -369,18 +378,18 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             next_qp.eq(self.qp),
             self.store.qp.eq(next_qp),
-            self.host_settings.read_qp.eq(next_qp),
+            self.host_settings.read_qp.eq(self.qp),
         ]
         with m.If(self.take):
-            m.d.comb += [self.store.change.eq(1), self.host_settings.read.eq(1)]
+            m.d.comb += self.store.change.eq(1)
             m.d.sync += self.qp.eq(next_qp)
             for operation in reversed(Operation):
                 with m.If(candidates[operation]):
                     m.d.comb += next_qp.eq(sources[operation])
                     m.d.sync += self.operation.eq(operation)
             one_hot = candidates & (~candidates + 1)
-            m.d.sync += served.eq(Mux(fresh.any(), served | one_hot, one_hot)[: len(Operation)])
-        return seen
+            m.d.sync += served.eq(Mux(new_round, one_hot, served | one_hot)[: len(Operation)])
+        return candidates.any()
 
     def _tail(self) -> None:
         """Queues, timer and context at the end of an operation."""

@@ -18,7 +18,8 @@ _BURST, _WIDE_BURST = 4, 8
 
 
 def add_states(s: "Sequencer") -> None:
-    """Add CHECK, SIZE and EMIT: one packet takes two cycles, one that opens its request three.
+    """Add CHECK, SIZE and EMIT: one packet takes two cycles, one that opens its request three. REFUSE and
+    BLOCK end a turn with a request that the engine cannot send, or not yet.
 
     The first PSN behind a message is known from the moment its request is opened, so nothing depends on the
     length of a message. ``ack_request`` is set on the last packet before the QP stops: end of what is posted,
@@ -78,11 +79,15 @@ def add_states(s: "Sequencer") -> None:
                     ]
         m.d.sync += [opening.eq(1), immediate.eq(s.info.immediate)]
         with m.If(~s.info.valid):
-            s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION, queue.open[: s.slot_bits])
-            m.next = "TAIL"
+            m.next = "REFUSE"
         with m.Elif(s.info.immediate & immediates_full):
-            m.d.sync += progress.blocked.eq(1)
-            m.next = "TAIL"
+            m.next = "BLOCK"
+    with m.State("REFUSE"):
+        s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.LOCAL_PROTECTION, queue.open[: s.slot_bits])
+        m.next = "TAIL"
+    with m.State("BLOCK"):
+        m.d.sync += progress.blocked.eq(1)
+        m.next = "TAIL"
     with m.State("EMIT"):
         last = Signal()
         m.d.comb += [
