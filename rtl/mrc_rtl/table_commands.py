@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -83,20 +83,25 @@ class TableCommands(wiring.Component):
         last = Signal(4)
         low = Signal(32)
         write_data = Signal(64)
-        valid = Signal()
+        # Which owner is asked comes from flip-flops, and what it says goes into some: owners put this into the
+        # conditions of their own work.
+        asking = Signal(len(buses))
+        answered, failed = Signal(), Signal()
 
         for number, bus in enumerate(buses):
             m.d.comb += [
-                bus.valid.eq(valid & (table == number)),
+                bus.valid.eq(asking[number]),
                 bus.write.eq(write),
                 bus.index.eq(index),
                 bus.word.eq(word),
                 bus.last.eq(word == last),
                 bus.write_data.eq(write_data),
             ]
-        ready = Array([bus.ready for bus in buses])[table]
-        done = Array([bus.done for bus in buses])[table]
-        error = Array([bus.error for bus in buses])[table]
+        ready = reduce(or_, (asking[number] & bus.ready for number, bus in enumerate(buses)))
+        m.d.sync += [
+            answered.eq(reduce(or_, (bus.done for bus in buses))),
+            failed.eq(reduce(or_, (bus.done & bus.error for bus in buses))),
+        ]
 
         # What the owners answer is kept in one register a table, which is zero while another table is chosen:
         # a flip-flop's reset costs nothing, and a sum takes half the LUTs of a multiplexer.
@@ -121,7 +126,7 @@ class TableCommands(wiring.Component):
 
         def finish() -> None:
             """The owner has answered the word."""
-            m.d.sync += self.error.eq(self.error | error)
+            m.d.sync += self.error.eq(self.error | failed)
             with m.If(~write):
                 m.next = "STORE_LOW"
             with m.Else():
@@ -152,7 +157,7 @@ class TableCommands(wiring.Component):
                     with m.Else():
                         m.next = "CHOOSE"
             with m.State("CHOOSE"):
-                m.d.sync += valid.eq(1)
+                m.d.sync += asking.eq(1 << table)
                 m.next = "ASK"
             with m.State("READ_LOW"):
                 m.next = "READ_HIGH"
@@ -161,16 +166,14 @@ class TableCommands(wiring.Component):
                 m.d.sync += low.eq(self.read_data)
                 m.next = "TAKE_HIGH"
             with m.State("TAKE_HIGH"):
-                m.d.sync += [write_data.eq(Cat(low, self.read_data)), valid.eq(1)]
+                m.d.sync += [write_data.eq(Cat(low, self.read_data)), asking.eq(1 << table)]
                 m.next = "ASK"
             with m.State("ASK"):
                 with m.If(ready):
-                    m.d.sync += valid.eq(0)
+                    m.d.sync += asking.eq(0)
                     m.next = "ANSWER"
-                    with m.If(done):
-                        finish()
             with m.State("ANSWER"):
-                with m.If(done):
+                with m.If(answered):
                     finish()
             with m.State("STORE_LOW"):
                 m.d.comb += self.store.eq(1)
@@ -181,6 +184,6 @@ class TableCommands(wiring.Component):
                 with m.If(word == last):
                     m.next = "IDLE"
                 with m.Else():
-                    m.d.sync += valid.eq(1)
+                    m.d.sync += asking.eq(1 << table)
                     m.next = "ASK"
         return m
