@@ -83,8 +83,8 @@ class TableCommands(wiring.Component):
         last = Signal(4)
         low = Signal(32)
         write_data = Signal(64)
-        # Which owner is asked comes from flip-flops, and what it says goes into some: owners put this into the
-        # conditions of their own work.
+        # Flip-flops say which owner is asked and keep what it answers: owners let this decide about their own
+        # work, so a path through here would be a path from each owner to all others.
         asking = Signal(len(buses))
         answered, failed = Signal(), Signal()
 
