@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -10,16 +10,12 @@ from amaranth.lib.wiring import In, Out
 from .. import records
 from ..config import NicConfig
 from ..tables import QpErrorReason
-from .psn_ring import BLOCK_RAM, RingClear, below_mask, lap_parity, near_bits, ring_rows
-from .ring_word import leading_ones, looked_up, number_of_ones, thermometer_count
+from .placed_step import PlacedStep, placed_word
+from .psn_ring import BLOCK_RAM, RingClear, below_mask, ring_rows
 from .rx_contexts import RxContexts
 from .sack_bitmap import SackBitmap
 
 __all__ = ["RxTracker", "placed_word_bits"]
-
-#: Headers of a packet that NSCC counts beside payload and pad, in units of 4 bytes: UDP 8, BTH 12, METH 4,
-#: RETH 16, ICRC 4 and the nominal 40 of protocol.md 2.7; TSETH and ImmDt come on top when they are there.
-_NOMINAL_WORDS = (8 + 12 + 4 + 16 + 4 + 40) // 4
 
 _PSN = 24
 
@@ -100,7 +96,6 @@ class RxTracker(wiring.Component):
         config = self.config
         word_bits = placed_word_bits(config)
         index_bits = (word_bits - 1).bit_length()
-        near = near_bits(config)
         placed = self.placed.payload
         init = self.init.payload
         report = self.report
@@ -108,8 +103,10 @@ class RxTracker(wiring.Component):
         m.submodules.bitmap = bitmap = SackBitmap(config, word_bits)
         m.submodules.clear = clear = RingClear(config, word_bits)
         m.submodules.contexts = contexts = RxContexts(config)
-        word_layout = data.StructLayout({"placed": word_bits, "last": word_bits})
-        words = Memory(shape=word_layout, depth=ring_rows(config, word_bits), init=[], attrs=BLOCK_RAM)
+        m.submodules.step = step = PlacedStep(config, word_bits)
+        words = Memory(
+            shape=placed_word(word_bits), depth=ring_rows(config, word_bits), init=[], attrs=BLOCK_RAM
+        )
         m.submodules.words = words
         word, word_write = words.read_port(), words.write_port()
         qp = Signal(config.qp_bits)
@@ -122,78 +119,22 @@ class RxTracker(wiring.Component):
         ]
 
         # One word as it looks in the lap of a PSN.
-        walking = Signal()  # over the words behind the packet's
         position = Signal(index_bits)  # in a word: of the packet, or of the expected PSN for a bitmap
         clearing = Signal()
         reading = Signal()  # a bitmap
-        lap = Signal()
-        upto = Signal(word_bits)
         below = Signal(word_bits)
         view = Signal(word_bits)
         m.d.comb += [
             below.eq(below_mask(position)),
-            upto.eq(Cat(1, below[:-1]) & (~walking).replicate(word_bits)),
-            lap.eq(Mux(walking, lap_parity(config, contexts.expected), lap_parity(config, placed.psn))),
-            view.eq(word.data.placed ^ Mux(reading, bitmap.lap, lap).replicate(word_bits)),
-        ]
-
-        # First cycle: what the packet changes, and how far the ones reach.
-        new_word = Signal(word_layout)
-        run = Signal(word_bits)  # ones up to the first PSN that is not placed
-        ends = Signal(word_bits)  # last packets of messages among those that the step passes
-        is_next = Signal()
-        newer = Signal()
-        becomes_lowest = Signal()
-        nominal = Signal(12)
-        modify = Signal()
-        bit = upto & ~below
-        last_word = (word.data.last & ~bit) | (bit & placed.last.replicate(word_bits))
-        leading = leading_ones(view | upto)
-        with m.If(modify):
-            m.d.sync += [
-                new_word.placed.eq(Mux(lap, word.data.placed & ~bit, word.data.placed | bit)),
-                new_word.last.eq(last_word),
-                run.eq(leading),
-                ends.eq(leading & ~below & last_word),
-            ]
-            with m.If(~walking):
-                next_now = placed.psn[:near] == contexts.expected[:near]
-                header_words = [_NOMINAL_WORDS + n.bit_count() for n in range(8)]
-                extra = Cat(placed.length[:2].any(), placed.timestamped, placed.immediate)
-                m.d.sync += [
-                    is_next.eq(next_now),
-                    newer.eq((contexts.highest[:near] - placed.psn[:near])[near - 1]),
-                    # The bound is renewed with every expected packet, so that it stays near the window.
-                    becomes_lowest.eq(
-                        next_now
-                        | (contexts.highest[:near] - contexts.lowest)[near - 1]
-                        | (placed.psn[:near] - contexts.lowest)[near - 1]
-                    ),
-                    nominal.eq(placed.length[2:] + looked_up(extra, header_words, 6)),
-                ]
-
-        # Second cycle: where the step ends.
-        whole = run[-1]
-        run_length = Signal(index_bits)  # modulo the word
-        start = contexts.expected[:index_bits]
-        passed = Signal(signed(index_bits + 2))  # packets above the expected PSN that become fewer
-        fewer = Signal(signed(index_bits + 2))
-        new_expected = Signal(_PSN)
-        new_above = Signal(config.psn_ring_bits + 1)
-        passed_end = Signal()
-        m.d.comb += [
-            run_length.eq(thermometer_count(run)),
-            # A packet that is placed now was not above: it only adds to those when it is not the next.
-            passed.eq((Cat(1, run_length, whole) + Cat(walking, ~start, 1, 1))[1:]),
-            fewer.eq(Mux(is_next, passed, -1)),
-            new_expected.eq(
-                Cat(
-                    Mux(is_next, run_length, start),
-                    (contexts.expected[index_bits:] + (is_next & whole))[: _PSN - index_bits],
-                )
-            ),
-            new_above.eq(contexts.above - fewer),
-            passed_end.eq(is_next & ends.any()),
+            view.eq(word.data.placed ^ Mux(reading, bitmap.lap, step.lap).replicate(word_bits)),
+            step.packet.eq(placed),
+            step.word.eq(word.data),
+            step.view.eq(view),
+            step.below.eq(below),
+            step.expected.eq(contexts.expected),
+            step.above.eq(contexts.above),
+            step.highest.eq(contexts.highest),
+            step.lowest.eq(contexts.lowest),
         ]
 
         # Writes.
@@ -207,14 +148,16 @@ class RxTracker(wiring.Component):
         m.d.comb += [
             clear.initial_psn.eq(init.initial_psn),
             word_write.addr.eq(Cat(Mux(clearing, clear_row, packet_row), qp)),
-            word_write.data.placed.eq(Mux(clearing, below ^ clear_lap.replicate(word_bits), new_word.placed)),
-            word_write.data.last.eq(new_word.last),
+            word_write.data.placed.eq(
+                Mux(clearing, below ^ clear_lap.replicate(word_bits), step.new_word.placed)
+            ),
+            word_write.data.last.eq(step.new_word.last),
             cumulative.eq(contexts.expected - 1),
-            contexts.new_expected.eq(Mux(starting, init.initial_psn, new_expected)),
+            contexts.new_expected.eq(Mux(starting, init.initial_psn, step.new_expected)),
             contexts.new_highest.eq(Mux(starting, cumulative, placed.psn)),
-            contexts.new_above.eq(new_above),
-            contexts.new_messages.eq(contexts.messages + number_of_ones(ends)),
-            contexts.new_received.eq(contexts.received + nominal),
+            contexts.new_above.eq(step.new_above),
+            contexts.new_messages.eq(contexts.messages + step.messages),
+            contexts.new_received.eq(contexts.received + step.nominal),
             contexts.new_lowest.eq(
                 Mux(taken, bitmap.next_lowest, Mux(starting, init.initial_psn, placed.psn))
             ),
@@ -247,8 +190,8 @@ class RxTracker(wiring.Component):
             *(report.payload[name].eq(placed[name]) for name in report.payload.shape().members
               if name in placed.shape().members),
             report.payload.failed.eq(placed.error),
-            report.payload.advanced.eq(any_end | passed_end),
-            report.payload.drained.eq(is_next & (contexts.above == passed.as_unsigned())),
+            report.payload.advanced.eq(any_end | step.passed_end),
+            report.payload.drained.eq(step.drained),
             self.error_out.payload.qp.eq(placed.qp),
             self.error_out.payload.reason.eq(QpErrorReason.REMOTE_OPERATION),
             self.retired.eq(self.placed.valid & self.placed.ready),
@@ -266,7 +209,7 @@ class RxTracker(wiring.Component):
                 m.d.comb += [busy.eq(0), contexts.read.eq(1), word_row.eq(packet_row)]
                 m.d.sync += [
                     qp.eq(chosen_qp),
-                    walking.eq(0),
+                    step.walking.eq(0),
                     any_end.eq(0),
                     told.eq(0),
                     position.eq(placed.psn),
@@ -299,11 +242,11 @@ class RxTracker(wiring.Component):
                 m.d.sync += position.eq(0)
                 m.next = "MODIFY"
             with m.State("MODIFY"):
-                m.d.comb += modify.eq(1)
+                m.d.comb += step.modify.eq(1)
                 m.next = "COMMIT"
             with m.State("COMMIT"):
-                more = is_next & whole
-                goes_on = advance_free | ~is_next
+                more = step.is_next & step.whole
+                goes_on = advance_free | ~step.is_next
                 commit = Signal()
                 m.d.comb += [
                     report.valid.eq(~more & goes_on & traced),
@@ -311,24 +254,24 @@ class RxTracker(wiring.Component):
                 ]
                 with m.If(commit):
                     m.d.comb += [
-                        word_write.en.eq(~walking),
+                        word_write.en.eq(~step.walking),
                         contexts.write_expected.eq(1),
                         contexts.write_above.eq(1),
-                        contexts.write_messages.eq(is_next),
-                        contexts.write_highest.eq(newer),
-                        contexts.write_lowest.eq(becomes_lowest & ~walking),
-                        contexts.write_received.eq(~walking),
+                        contexts.write_messages.eq(step.is_next),
+                        contexts.write_highest.eq(step.newer),
+                        contexts.write_lowest.eq(step.becomes_lowest & ~step.walking),
+                        contexts.write_received.eq(~step.walking),
                     ]
-                    m.d.sync += any_end.eq(any_end | passed_end)
-                    with m.If(is_next):
+                    m.d.sync += any_end.eq(any_end | step.passed_end)
+                    with m.If(step.is_next):
                         m.d.sync += [advance.valid.eq(1), advance.payload.qp.eq(qp)]
                         # A further word that begins with a PSN that is not placed changes nothing.
-                        with m.If(run[0]):
+                        with m.If(step.moves):
                             m.d.sync += advance.payload.cumulative_psn.eq(
-                                Cat((run_length - 1)[:index_bits], contexts.expected[index_bits:])
+                                Cat((step.run_end - 1)[:index_bits], contexts.expected[index_bits:])
                             )
                     with m.If(more):
-                        m.d.sync += walking.eq(1)
+                        m.d.sync += step.walking.eq(1)
                         m.next = "NEXT_WORD"
                     with m.Else():
                         m.d.comb += [emit.eq(1), self.placed.ready.eq(1)]
@@ -367,11 +310,8 @@ class RxTracker(wiring.Component):
                 m.d.sync += [
                     position.eq(clear.position),
                     clearing.eq(clear.write),
-                    is_next.eq(0),
-                    ends.eq(0),
-                    nominal.eq(0),
                 ]
-                m.d.comb += word_write.en.eq(clearing)
+                m.d.comb += [word_write.en.eq(clearing), step.clear.eq(1)]
                 with m.If(clear.done):
                     m.d.comb += [starting.eq(1), contexts.write_expected.eq(1)]
                     m.next = "CLEARED"
@@ -402,7 +342,7 @@ class RxTracker(wiring.Component):
                     self.trace.payload.plane.eq(placed.plane),
                     self.trace.payload.psn.eq(placed.psn),
                     self.trace.payload.detail.eq(
-                        Cat(new_expected, (new_above | Const(0, 16))[:16], report.payload.advanced)
+                        Cat(step.new_expected, (step.new_above | Const(0, 16))[:16], report.payload.advanced)
                     ),
                 ]
         else:
