@@ -1,8 +1,8 @@
 """The rate of the blocks behind admission, together.
 
 Sweep: data widths 64, 128 and 512 bits. Stimulus: the shortest packets of two QPs, a message each, commands
-as fast as they are taken, in order and shuffled; a SACK about every 16 packets; a memory that takes everything
-and answers after some cycles. Timing: a packet every K cycles on the average.
+as fast as they are taken, in order and shuffled; a SACK about every 16 packets; a memory that takes
+everything and answers after some cycles. Timing: a packet every K cycles on the average.
 """
 
 import random
