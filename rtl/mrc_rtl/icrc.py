@@ -7,9 +7,8 @@ CRC-32 is linear: a step over half a beat is ``state' = A * state + D * data`` w
 64 bits ``D`` is 1. ``D`` works ahead of the loop in a stage of its own, so that the loop holds 32-bit
 matrices at every width. Two consequences of linearity replace the shifting of bytes:
 
-* The covered bytes start inside a beat. Bytes before them count as zero with a zero state, and the state
-  that the eight masked bytes of the InfiniBand header would leave is folded into the first four covered
-  bytes, which are the constant 6F FF FF FF.
+* The covered bytes start inside a beat, and some are masked. These count as zero: what they stand for, with
+  the eight masked bytes of the InfiniBand header in front, is in the state from which the register starts.
 * A frame ends inside a beat. The missing bytes count as zero. A checker compares the state with the residue
   advanced by that many zero bytes; an inserter takes them back with the inverse of ``A``.
 
@@ -33,12 +32,13 @@ from . import wire
 __all__ = [
     "INNER_OFFSETS",
     "STATE_BITS",
-    "IcrcMasks",
+    "IcrcCover",
     "IcrcStep",
     "advance",
     "advance_sharing",
     "masked_bytes",
     "shifted",
+    "start_state",
 ]
 
 _POLYNOMIAL = wire.ICRC_POLYNOMIAL_REFLECTED
@@ -159,28 +159,45 @@ def masked_bytes(offset: int) -> dict[int, int]:
     return masked
 
 
-class IcrcMasks(wiring.Component):
-    """Replaces what the ICRC does not cover: bytes before the inner IPv6 header, variant fields, no bytes.
+def start_state(offset: int) -> int:
+    """State before the first covered byte with which all bytes of :func:`masked_bytes` count as zero.
+
+    The register is linear: the state holds what they stand for, taken back over the words in front of them.
+
+    Parameters
+    ----------
+    offset : int
+        Position of the inner IPv6 header in bytes.
+    """
+    state = 0
+    for place, value in masked_bytes(offset).items():
+        word, lane = divmod(place - offset, STATE_BITS // 8)
+        state ^= shifted(value << 8 * lane, -STATE_BITS * (word + 1))
+    return state
+
+
+class IcrcCover(wiring.Component):
+    """Says which lanes of a beat the ICRC covers as they are.
 
     Parameters
     ----------
     width : int
         Width of a beat in bits.
     offsets : sequence of int
-        Positions of the inner IPv6 header that can be chosen.
+        Positions in the beats of the inner IPv6 header, in bytes, that can be chosen.
 
     Members
     -------
-    data, keep : In(width), In(width / 8)
-        The beat and its valid lanes.
     choice : In
         Which of the offsets; constant over a frame.
     first : In(1)
         First beat of a frame.
     enable : In(1)
         The beat is there.
-    masked : Out(width)
-        The beat as covered, the same cycle.
+    empty : Out(width / 8)
+        Lanes that count as zero: those before the inner IPv6 header, and masked bytes.
+    early, begin : Out(1)
+        The beat stands before the one with the first covered byte, or is that one.
     """
 
     def __init__(self, width: int, offsets: Sequence[int]) -> None:
@@ -188,50 +205,42 @@ class IcrcMasks(wiring.Component):
         self._offsets = tuple(offsets)
         super().__init__(
             {
-                "data": In(width),
-                "keep": In(self._lanes),
-                "choice": In(range(len(self._offsets)) if len(self._offsets) > 1 else 1),
+                "choice": In(range(max(2, len(self._offsets)))),
                 "first": In(1),
                 "enable": In(1),
-                "masked": Out(width),
+                "empty": Out(self._lanes),
+                "early": Out(1),
+                "begin": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes = self._lanes
-        patterns = [masked_bytes(offset) for offset in self._offsets]
-        beats = max(max(pattern) for pattern in patterns) // lanes + 1
+        places = [sorted(masked_bytes(offset)) for offset in self._offsets]
+        beats = max(max(some) for some in places) // lanes + 1
         position = Signal(range(beats + 1))
         beat = Signal(range(beats + 1))
         m.d.comb += beat.eq(Mux(self.first, 0, position))
         with m.If(self.enable & (beat != beats)):
             m.d.sync += position.eq(beat + 1)
-
-        def spread(bits: Value) -> Value:
-            return Cat(bit.replicate(8) for bit in bits)
-
-        # Selecting bits and sums of products: a multiplexer by the beat's number costs several times as much.
-        bare: Value = Const(0, lanes)
-        forced: Value = Const(0, 8 * lanes)
-        for choice, (offset, pattern) in enumerate(zip(self._offsets, patterns, strict=True)):
-            early = beat < offset // lanes
-            chosen = self.choice == choice if len(patterns) > 1 else Const(1)
-            bare = bare | (early & chosen).replicate(lanes)
-            for number in range(offset // lanes, beats):
-                places = range(number * lanes, (number + 1) * lanes)
-                uncovered = sum(
-                    1 << n for n, place in enumerate(places) if place < offset or place in pattern
-                )
-                force = sum(pattern.get(place, 0) << 8 * n for n, place in enumerate(places))
-                here = Signal(name=f"beat{choice}_{number}")
-                m.d.comb += here.eq((beat == number) & chosen)
-                bare = bare | here.replicate(lanes) & uncovered
-                forced = forced | here.replicate(8 * lanes) & force
-        covered = Signal(lanes)
+        empty: list[Value] = [Const(0, 1)] * lanes
+        early: Value = Const(0, 1)
+        begin: Value = Const(0, 1)
+        for choice, (offset, masked) in enumerate(zip(self._offsets, places, strict=True)):
+            start = offset // lanes
+            at = Signal(beats, name=f"at{choice}")
+            m.d.comb += at.eq((1 << beat) & (self.choice == choice).replicate(beats))
+            early = early | at[:start].any()
+            begin = begin | at[start]
+            for lane in range(lanes):
+                numbers = {place // lanes for place in masked if place % lanes == lane}
+                numbers |= {start} if start * lanes + lane < offset else set()
+                empty[lane] = empty[lane] | Cat(at[number] for number in sorted(numbers)).any()
         m.d.comb += [
-            covered.eq(~bare),
-            self.masked.eq((self.data & spread(covered) | forced) & spread(self.keep)),
+            self.early.eq(early),
+            self.begin.eq(begin),
+            self.empty.eq(Cat(some | self.early for some in empty)),
         ]
         return m
 
@@ -241,22 +250,26 @@ class IcrcStep(wiring.Component):
 
     The first stage folds each half of a beat into 32 bits, the second advances the register over one half
     after the other. The register holds the state before the last 32 bits are shifted out: the sum of the last
-    word and what was before it.
+    word and what was before it. It starts from a state that holds the masked bytes. At 64 bits the matrix
+    that makes the CRC of the register is the first one of the loop, which has nothing else to do behind the
+    last beat of a frame, as the next one's first beat holds nothing that is covered.
 
     Parameters
     ----------
     width : int
         Width of a beat in bits, a multiple of 64.
-    late : bool
-        The beat that starts a frame holds nothing that is covered, and ``data`` is 0 while no beat is there.
-        Then ``crc`` takes no logic of its own at 64 bits.
+    offsets : sequence of int
+        Positions in the beats of the inner IPv6 header, in bytes, that can be chosen; multiples of 4, at 64
+        bit of 8.
 
     Members
     -------
     data : In(width)
-        A beat as covered.
-    first : In(1)
-        The beat starts a frame: the state before it is zero.
+        A beat.
+    empty : In(width / 8)
+        Lanes that count as zero.
+    early, begin, choice : In
+        Beats before the one with the first covered byte, that one, and which of the offsets it has.
     short : In(1)
         Only the first half of the beat counts.
     valid : In(1)
@@ -264,9 +277,9 @@ class IcrcStep(wiring.Component):
     enable : In(1)
         Both stages advance.
     state : Out(32)
-        The register, valid two enabled cycles after the beat.
+        The register, two enabled cycles after the beat.
     crc : Out(32)
-        The CRC, which is the register advanced by 32 bits.
+        In that cycle: the register advanced by 32 bits, which makes the CRC of it.
 
     Raises
     ------
@@ -274,15 +287,18 @@ class IcrcStep(wiring.Component):
         The width is not a multiple of 64 bits.
     """
 
-    def __init__(self, width: int, *, late: bool = False) -> None:
+    def __init__(self, width: int, offsets: Sequence[int]) -> None:
         if width < 2 * STATE_BITS or width % (2 * STATE_BITS):
             raise ValueError(f"width must be a positive multiple of 64 bits, got {width}")
         self._width = width
-        self._late = late
+        self._offsets = tuple(offsets)
         super().__init__(
             {
                 "data": In(width),
-                "first": In(1),
+                "empty": In(width // 8),
+                "early": In(1),
+                "begin": In(1),
+                "choice": In(range(max(2, len(self._offsets)))),
                 "short": In(1),
                 "valid": In(1),
                 "enable": In(1, init=1),
@@ -293,37 +309,61 @@ class IcrcStep(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        lanes = self._width // 8
         half = self._width // 2
-        columns = [
-            shifted(1 << n % STATE_BITS, half - STATE_BITS - n // STATE_BITS * STATE_BITS)
-            for n in range(half)
-        ]
-        shares = [Signal(STATE_BITS, name=f"share{n}") for n in range(2)]
-        share_first = Signal()
-        share_short = Signal()
-        share_valid = Signal()
+        narrow = half == STATE_BITS
+        # States before the beat with the first covered byte.
+        starts = [shifted(start_state(offset), -8 * (offset % lanes)) for offset in self._offsets]
+        shares = [Signal(STATE_BITS, name=f"share{n}", reset_less=True) for n in range(2)]
+        early, begin, short, valid = (
+            Signal(name=f"share_{name}") for name in ("early", "begin", "short", "valid")
+        )
+        choice = Signal.like(self.choice)
+        with m.If(self.enable):
+            m.d.sync += valid.eq(self.valid)
+            with m.If(self.valid):
+                m.d.sync += [
+                    early.eq(self.early),
+                    begin.eq(self.begin),
+                    choice.eq(self.choice),
+                    short.eq(self.short),
+                ]
+            if narrow:
+                # Flip-flops are reset where a multiplier by bits would take LUTs.
+                for lane in range(lanes):
+                    target = shares[lane // 4].word_select(lane % 4, 8)
+                    with m.If(self.empty[lane] | ~self.valid):
+                        m.d.sync += target.eq(0)
+                    with m.Else():
+                        m.d.sync += target.eq(self.data.word_select(lane, 8))
+        before: Value = self.state
+        if not narrow:
+            columns = [
+                shifted(1 << n % STATE_BITS, half - STATE_BITS - n // STATE_BITS * STATE_BITS)
+                for n in range(half)
+            ]
+            covered = self.data & Cat((~bit).replicate(8) for bit in self.empty)
+            with m.If(self.enable & self.valid):
+                m.d.sync += [
+                    shares[0].eq(_multiply(columns, covered[:half])),
+                    shares[1].eq(_multiply(columns, covered[half:])),
+                ]
+            start = Signal(STATE_BITS)
+            with m.Switch(choice):
+                for number, value in enumerate(starts):
+                    with m.Case(number):
+                        m.d.comb += start.eq(value)
+            before = Mux(begin, start, self.state)
         middle = Signal(STATE_BITS)
-        # A late frame's first beat, and no beat, leaves the state of the frame before to be seen, and its
-        # shares are zero.
-        before = self.state if self._late else Mux(share_first, 0, self.state)
         m.d.comb += [
             middle.eq(advance_sharing(m, before, half, "first") ^ shares[0]),
-            self.crc.eq(middle if self._late and half == STATE_BITS else advance(self.state, STATE_BITS)),
+            self.crc.eq(middle if narrow else advance(self.state, STATE_BITS)),
         ]
-        with m.If(self.enable):
-            m.d.sync += share_valid.eq(self.valid)
-            with m.If(self.valid | self._late):
-                m.d.sync += [
-                    shares[0].eq(_multiply(columns, self.data[:half])),
-                    shares[1].eq(_multiply(columns, self.data[half:])),
-                    share_first.eq(self.first),
-                    share_short.eq(self.short),
-                ]
-            with m.If(share_valid):
-                m.d.sync += self.state.eq(
-                    Mux(share_short, middle, advance_sharing(m, middle, half, "second") ^ shares[1])
-                )
-                if self._late:
-                    with m.If(share_first):
-                        m.d.sync += self.state.eq(0)
+        with m.If(self.enable & valid):
+            m.d.sync += self.state.eq(
+                Mux(short, middle, advance_sharing(m, middle, half, "second") ^ shares[1])
+            )
+            if narrow:
+                with m.If(early):
+                    m.d.sync += self.state.eq(starts[0])
         return m

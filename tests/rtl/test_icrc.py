@@ -189,4 +189,4 @@ def test_insert_appends_the_icrc(width: int, waits: bool) -> None:
 
 def test_width_is_checked() -> None:
     with pytest.raises(ValueError, match="^width must be a positive multiple of 64 bits, got 24$"):
-        IcrcStep(24)
+        IcrcStep(24, [0])

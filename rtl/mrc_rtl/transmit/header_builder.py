@@ -6,10 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 from .. import records, wire
 from ..config import NicConfig
-from ..frame_image import HEADER_BYTES, image_beats, image_lane, image_rotation, image_words
+from ..frame_image import HEADER_BYTES, image_beats, image_words
 from ..paths.images import image_word_bits
 from ..stream import PacketStream, TableBus
-from .header_fields import DATA_BODY_WORDS, HeaderFields, header_beats, length_bits, payload_places
+from .beat_join import BeatJoin, payload_lanes
+from .header_fields import HeaderFields, header_beats, length_bits, payload_places
 from .payload_fetch import slot_bits, slot_record
 from .template_table import TemplateTable, template_rows
 
@@ -28,10 +29,9 @@ class HeaderBuilder(wiring.Component):
     """Turns plans into frames without ICRC, one beat per cycle, back to back.
 
     Three stages: *issue* counts beats, addresses the template, the image and the slot and combines the
-    plan's fields; *data* has what was addressed and shifts the payload to its place, which is one of two
-    lanes (four for wider beats), and wider images behind an outer header; *output* is the frame's beat. Once
-    a frame has begun it does not stop: what follows has room for it. After a frame whose ICRC needs a beat of
-    its own one cycle stays empty.
+    plan's fields; *data* has what was addressed and puts it into its lanes; *output* is the frame's beat, the
+    sum of it all. Once a frame has begun it does not stop: what follows has room for it. After a frame whose
+    ICRC needs a beat of its own one cycle stays empty.
 
     Parameters
     ----------
@@ -172,14 +172,13 @@ class HeaderBuilder(wiring.Component):
             fields.start.eq(start),
             fields.step.eq(issuing),
             templates.read.eq(issuing & (beat < template_rows(config))),
-            templates.read_qp.eq(plan.qp),
             templates.read_bank.eq(options.bank),
             templates.read_row.eq(beat),
         ]
         places = payload_places(config)
         place = Signal(2)
-        shifts = sorted({lane for _, lane in places})  # lanes at which payload can begin
-        shift = Signal(range(len(shifts)))
+        shifts = payload_lanes(config)
+        shift = Signal(range(max(2, len(shifts))))
         first_payload = Signal()
         paying = Signal()
         payload = Signal()
@@ -250,29 +249,27 @@ class HeaderBuilder(wiring.Component):
             image_first.eq(image_word == 0),
             image_short.eq(image_last & plan.data & ~plan.body_words[0]),
         ]
-        image = self._image(m, there, data_last, image_there, image_first, image_short, data_srv6)
-        shifted = Signal(config.data_width)
-        joined = Signal(config.data_width)
-        rest = Signal(config.data_width)
-        with m.Switch(data_shift):
-            for number, lane in enumerate(shifts):
-                behind = shifted[8 * lane :]
-                with m.Case(number):
-                    m.d.comb += [
-                        shifted.eq(self.read_data.rotate_left(8 * lane)),
-                        joined.eq(Cat(rest[: 8 * lane], behind & data_payload.replicate(len(behind)))),
-                    ]
-        with m.If(there):
-            # Zero before the first beat of payload, so that the headers need no gate.
-            m.d.sync += rest.eq(Mux(data_payload & ~data_last, shifted, 0))
+        m.submodules.join = join = BeatJoin(config)
+        m.d.comb += [
+            join.template.eq(templates.read_data),
+            join.template_lanes.eq(data_image),
+            join.fields.eq(data_fields),
+            join.image.eq(self.image_data),
+            join.image_there.eq(image_there),
+            join.image_first.eq(image_first),
+            join.image_short.eq(image_short),
+            join.srv6.eq(data_srv6),
+            join.payload.eq(self.read_data),
+            join.payload_there.eq(data_payload),
+            join.shift.eq(data_shift),
+            join.last.eq(data_last),
+        ]
 
         # Output.
         frame = self.frame
         m.d.sync += frame.tvalid.eq(there)
         with m.If(there):
-            from_template = Cat(bit.replicate(8) for bit in data_image)
             m.d.sync += [
-                frame.tdata.eq(templates.read_data & from_template | data_fields | image | joined),
                 frame.tlast.eq(data_last),
                 frame.tkeep.eq(
                     # Two bytes of the last group of four.
@@ -281,50 +278,11 @@ class HeaderBuilder(wiring.Component):
                 self.frame_srv6.eq(data_srv6),
                 self.frame_plane.eq(data_plane),
             ]
+        m.d.comb += frame.tdata.eq(join.beat)
         m.d.comb += self.idle.eq(
             ~(active | there | frame.tvalid | self.plan.valid | self.free.valid) & templates.idle
         )
         return m
-
-    def _image(
-        self,
-        m: Module,
-        step: Signal,
-        ends: Signal,
-        there: Signal,
-        first: Signal,
-        short: Signal,
-        srv6: Signal,
-    ) -> Signal:
-        """The part of the image in the beat of the data stage, zero where there is none."""
-        config = self._config
-        lanes = config.data_bytes
-        start = image_lane(config)
-        # Lanes of an immediate, all in the last word of a data packet.
-        behind = start + wire.BTH.bytes + 4 * DATA_BODY_WORDS[0]
-        immediate = range(behind, behind + wire.IMMDT.bytes)
-        last = image_words(config, control=False) - 1
-        assert all(lane // lanes == last for lane in immediate)
-        here: list[Value] = []
-        for lane in range(lanes):
-            gate: Value = there
-            if lane < start:
-                gate = gate & ~first
-            if last * lanes + lane in immediate:
-                gate = gate & ~short
-            here.append(gate.replicate(8))
-        word = Signal(config.data_width)
-        m.d.comb += word.eq(self.image_data & Cat(here))
-        rotation = image_rotation(config)
-        if not rotation:
-            return word
-        turned = word.rotate_left(8 * rotation)
-        rest = Signal(8 * rotation)
-        image = Signal(config.data_width)
-        m.d.comb += image.eq(Mux(srv6, Cat(rest, turned[8 * rotation :]), word))
-        with m.If(step):
-            m.d.sync += rest.eq(Mux(ends, 0, turned))
-        return image
 
 
 def _datagram(plan: Value) -> Value:

@@ -8,7 +8,7 @@ from .. import records, wire
 from ..config import NicConfig
 from ..frame_image import HEADER_BYTES, header_bytes
 from ..tables import TEMPLATE_IMAGE_OFFSET
-from .template_table import TemplateOptions
+from .template_table import template_options
 
 __all__ = ["DATA_BODY_WORDS", "HeaderFields", "header_beats", "length_bits", "payload_places"]
 
@@ -107,7 +107,7 @@ class HeaderFields(wiring.Component):
     Members
     -------
     plan : In(:func:`mrc_rtl.records.transmit_plan`)
-    options : In(:class:`TemplateOptions`)
+    options : In(:func:`template_options`)
     datagram : In(:func:`length_bits`)
         Length of the UDP datagram with the ICRC, in bytes.
     settings : In(:func:`mrc_rtl.records.settings`)
@@ -131,7 +131,7 @@ class HeaderFields(wiring.Component):
         super().__init__(
             {
                 "plan": In(records.transmit_plan(config)),
-                "options": In(TemplateOptions),
+                "options": In(template_options(config)),
                 "datagram": In(length_bits(config)),
                 "first_length": In(length_bits(config)),
                 "settings": In(records.settings(config)),

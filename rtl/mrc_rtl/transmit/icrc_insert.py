@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .. import wire
-from ..icrc import INNER_OFFSETS, STATE_BITS, IcrcMasks, IcrcStep, advance
+from ..icrc import INNER_OFFSETS, STATE_BITS, IcrcCover, IcrcStep, advance
 from ..stream import PacketStream
 
 __all__ = ["IcrcInsert"]
@@ -85,19 +85,20 @@ class IcrcInsert(wiring.Component):
         behind = Signal(8 * _SHIFT)
         with m.If(take):
             m.d.sync += behind.eq(self.sink.tdata[-8 * _SHIFT :])
-        # At 64 bits a beat lacks nothing or a whole half, which does not count then.
-        keep = Cat(Const(-1, _SHIFT), self.sink.tkeep)[:lanes] if lanes > 8 else Const(-1, lanes)
         offsets = [offset + _SHIFT for offset in INNER_OFFSETS]
-        m.submodules.masks = masks = IcrcMasks(self._width, offsets)
-        m.submodules.step = step = IcrcStep(self._width, late=min(offsets) >= lanes)
+        m.submodules.cover = cover = IcrcCover(self._width, offsets)
+        m.submodules.step = step = IcrcStep(self._width, offsets)
+        missing = Cat(Const(0, _SHIFT), ~self.sink.tkeep)[:lanes]
         m.d.comb += [
-            masks.data.eq(Cat(behind, self.sink.tdata)),
-            masks.keep.eq(keep & take.replicate(lanes)),
-            masks.choice.eq(self.srv6),
-            masks.first.eq(at_start),
-            masks.enable.eq(take),
-            step.data.eq(masks.masked),
-            step.first.eq(at_start),
+            cover.choice.eq(self.srv6),
+            cover.first.eq(at_start),
+            cover.enable.eq(take),
+            step.data.eq(Cat(behind, self.sink.tdata)),
+            # At 64 bits a beat lacks nothing or a whole half, which does not count then.
+            step.empty.eq(cover.empty | (missing if lanes > 8 else 0)),
+            step.early.eq(cover.early),
+            step.begin.eq(cover.begin),
+            step.choice.eq(self.srv6),
             step.short.eq(self.sink.tlast & ~self.sink.tkeep[lanes // 2]),
             step.valid.eq(take),
             step.enable.eq(moving),

@@ -39,7 +39,7 @@ class PayloadFetch(wiring.Component):
     """Reads payloads over AXI4 into a pool of slots; several reads are outstanding.
 
     A request takes a free slot, is handed on with its number, and becomes one or more bursts. Read data come
-    back in order; they are rotated so that the first payload byte lands in lane 0 of the slot's first beat,
+    back in order; they are shifted so that the first payload byte lands in lane 0 of the slot's first beat,
     and lanes behind the last payload byte become zero, so that the pad of a frame is there already. One beat
     is taken per cycle; an unaligned source costs one cycle more. Packets become ready in the order of their
     requests; a packet of which a beat came with an error never does: its QP is reported and its slot is free
@@ -105,13 +105,14 @@ class PayloadFetch(wiring.Component):
         beat_bits = (config.mtu // lanes).bit_length()
 
         # Packets in order of their requests: a ring with one entry more than needed for none or all slots.
-        # ``tail``: valid bytes of the last beat in the slot, 0 for all; ``spill``: that beat is complete only
-        # after the last beat read, which completed the one before.
+        # ``turn``: lane of the first payload byte, less one; ``tail``: valid bytes of the last beat in the
+        # slot, 0 for all; ``spill``: that beat is complete only after the last beat read, which completed the
+        # one before.
         read_layout = data.StructLayout(
             {
                 "slot": slot_bits(config),
                 "qp": config.qp_bits,
-                "offset": lane_bits,
+                "turn": lane_bits,
                 "tail": lane_bits,
                 "empty": 1,
                 "spill": 1,
@@ -206,10 +207,11 @@ class PayloadFetch(wiring.Component):
             reads_write.addr.eq(requested),
             new.slot.eq(slot),
             new.qp.eq(request.descriptor.qp),
-            new.offset.eq(offset),
+            new.turn.eq(offset - 1),
             new.tail.eq(length),
             new.empty.eq(empty),
-            new.spill.eq((offset != 0) & (last_beat == (length - 1)[lane_bits:])),
+            # Of an unaligned read as many beats as the slot has.
+            new.spill.eq((offset != 0) & (length[:lane_bits] != 0) & ~over[lane_bits]),
             new.last_beat.eq(last_beat),
         ]
         with m.If(accept):
@@ -251,7 +253,12 @@ class PayloadFetch(wiring.Component):
     def _receive(
         self, m: Module, entry: wiring.PureInterface, requested: Signal, fetched: Signal, failed: Signal
     ) -> None:
-        """Build the path of read data: rotate, join two beats, cut behind the end, write to the slot."""
+        """Build the path of read data: shift over two beats, cut behind the end, write to the slot.
+
+        The window of a slot beat begins at byte ``turn + 1`` of the beat before and this one; an aligned read
+        takes this beat alone. The upper two bits of ``turn`` select one of four windows, each in a register
+        that is zero unless it is the one, so that their sum is all it takes; a shifter does the rest.
+        """
         config = self._config
         lanes = config.data_bytes
         lane_bits = (lanes - 1).bit_length()
@@ -268,7 +275,7 @@ class PayloadFetch(wiring.Component):
             self.read_data.eq(read_port.data),
         ]
 
-        # First stage: count, rotate.
+        # First stage: count, select.
         arriving = Signal(ring_bits + 1)
         beat = Signal(entry.data.last_beat.shape())
         wrong = Signal()
@@ -284,32 +291,34 @@ class PayloadFetch(wiring.Component):
             self.axi.rready.eq(waiting & ~current.empty & ~flush),
             taken.eq(self.axi.rvalid & self.axi.rready),
         ]
-        rotated = Signal(config.data_width)
         before = Signal(config.data_width)
         slot = Signal(ring_bits)
-        from_before = Signal(lanes)
         skip = Signal()  # the first beat of an unaligned read completes none
         left = Signal(lane_bits)
         there = Signal()
         ended = Signal()
-        value = self.axi.rdata
-        for stage in range(lane_bits):
-            turned = value[8 << stage :] if len(value) > 8 << stage else value
-            turned = Cat(turned, value[: 8 << stage])
-            next_value = Signal(config.data_width, name=f"turned{stage}")
-            m.d.comb += next_value.eq(Mux(current.offset[stage], turned, value))
-            value = next_value
+        step = lanes // 4
+        step_bits = (step - 1).bit_length()
+        taken_turn = Signal(lane_bits)
+        turn = Signal(lane_bits)
+        m.d.comb += turn.eq(Mux(flush, taken_turn, current.turn))
+        both = Cat(before, self.axi.rdata)
+        windows = []
+        for number in range(4):
+            window = Signal(8 * (lanes + step - 1), name=f"window{number}", reset_less=True)
+            with m.If(turn[step_bits:] == number):
+                m.d.sync += window.eq(both[8 * (step * number + 1) :])
+            with m.Else():
+                m.d.sync += window.eq(0)
+            windows.append(window)
         m.d.sync += [there.eq(taken), ended.eq(0), flush.eq(0)]
         finished = Signal()
         m.d.comb += finished.eq(taken & last | waiting & ~flush & current.empty)
         with m.If(taken):
             m.d.sync += [
-                rotated.eq(value),
-                before.eq(rotated),
-                from_before.eq(
-                    Cat((current.offset != 0) & (lane + current.offset < lanes) for lane in range(lanes))
-                ),
-                skip.eq((current.offset != 0) & (beat == 0)),
+                before.eq(self.axi.rdata),
+                taken_turn.eq(current.turn),
+                skip.eq(~current.turn.all() & (beat == 0)),
                 slot.eq(current.slot),
                 left.eq(current.tail),
                 beat.eq(beat + 1),
@@ -326,26 +335,27 @@ class PayloadFetch(wiring.Component):
                 flush.eq(taken & current.spill),
             ]
 
-        # Second stage: join and write; a packet is fetched when its last beat is in the memory.
+        # Second stage: shift and write; a packet is fetched when its last beat is in the memory.
         flushing = Signal()
         m.d.sync += flushing.eq(flush)
         write_beat = Signal(row_bits)
-        joined = Signal(config.data_width)
         complete = Signal()
         whole = Signal()
         m.d.comb += [
             complete.eq(flushing | ended & ~flush),
             whole.eq(~complete | (left == 0)),
         ]
-        for lane in range(lanes):
-            place = slice(8 * lane, 8 * lane + 8)
-            chosen = Mux(from_before[lane] & ~flushing, before[place], rotated[place])
-            keep = whole | (lane < left)
-            m.d.comb += joined[place].eq(chosen & keep.replicate(8))
+        value = windows[0] | windows[1] | windows[2] | windows[3]
+        for stage in reversed(range(step_bits)):
+            width = 8 * (lanes + (1 << stage) - 1)
+            shifted = Signal(width, name=f"shifted{stage}")
+            m.d.comb += shifted.eq(Mux(taken_turn[stage], value[8 << stage :], value))
+            value = shifted
+        kept = Cat((whole | (lane < left)).replicate(8) for lane in range(lanes))
         m.d.comb += [
             write_port.en.eq(flushing | there & ~skip),
             write_port.addr.eq(Cat(write_beat, slot)),
-            write_port.data.eq(joined),
+            write_port.data.eq(value & kept),
         ]
         with m.If(complete):
             m.d.sync += [fetched.eq(fetched + 1), write_beat.eq(0)]

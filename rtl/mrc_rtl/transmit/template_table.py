@@ -7,25 +7,29 @@ from amaranth.lib.wiring import In, Out
 
 from .. import wire
 from ..config import NicConfig
+from ..requester.context import ClearSequence
 from ..stream import TableBus
 from ..tables import TEMPLATE_WORDS
 
-__all__ = ["TemplateOptions", "TemplateTable", "template_rows"]
+__all__ = ["TemplateTable", "template_options", "template_rows"]
 
 _WORD_BITS = 64
 
 
-class TemplateOptions(data.Struct):
+def template_options(config: NicConfig) -> data.StructLayout:
     """What the builder must know before the first beat; bytes 0 to 2 of a template and where it stands.
 
     ``srv6`` is the Encapsulation, ``plane_mask`` and ``uplink_mask`` say which uSIDs of the outer destination
-    take the plane and the uplink (bit 0: the first), ``bank`` which copy of the template is in use.
+    take the plane and the uplink (bit 0: the first), ``bank`` where the rest of the template stands.
     """
-
-    srv6: 1
-    plane_mask: wire.USID_PER_ADDRESS
-    uplink_mask: wire.USID_PER_ADDRESS
-    bank: 1
+    return data.StructLayout(
+        {
+            "srv6": 1,
+            "plane_mask": wire.USID_PER_ADDRESS,
+            "uplink_mask": wire.USID_PER_ADDRESS,
+            "bank": range(config.qps + 1),
+        }
+    )
 
 
 def template_rows(config: NicConfig) -> int:
@@ -34,10 +38,11 @@ def template_rows(config: NicConfig) -> int:
 
 
 class TemplateTable(wiring.Component):
-    """Keeps two copies of each template and changes over to the other one when a write command ends.
+    """Keeps a template a QP and one place more, in which the next one is written.
 
-    A command writes all words of an entry, at least up to the one with the last byte of the image. Reads by
-    the host use cycles in which the builder does not read; :attr:`waiting` asks for one.
+    A command writes all words of an entry, at least up to the one with the last byte of the image. When it
+    ends, the QP changes over to that place, and the one it had is for the next command. Reads by the host use
+    cycles in which the builder does not read; :attr:`waiting` asks for one.
 
     Parameters
     ----------
@@ -49,15 +54,15 @@ class TemplateTable(wiring.Component):
         Index: QP. Refused when there is no such QP.
     look, look_qp : In
         Look up the options of a QP.
-    options : Out(TemplateOptions)
+    options : Out(:func:`template_options`)
         From one cycle after ``look`` until the next one.
-    read, read_qp, read_bank, read_row : In
+    read, read_bank, read_row : In
         Read one beat of a template.
     read_data : Out(data_width)
         That beat, one cycle later.
     waiting : Out(1)
-        Neither ``look`` nor start a frame: the host waits for a cycle without ``read``, or a template changes
-        over.
+        Neither ``look`` nor start a frame: the host waits for a cycle without ``read``, a template changes
+        over, or reset was a moment ago.
     idle : Out(1)
         No command runs.
 
@@ -71,10 +76,9 @@ class TemplateTable(wiring.Component):
                 "table": In(TableBus()),
                 "look": In(1),
                 "look_qp": In(config.qp_bits),
-                "options": Out(TemplateOptions),
+                "options": Out(template_options(config)),
                 "read": In(1),
-                "read_qp": In(config.qp_bits),
-                "read_bank": In(1),
+                "read_bank": In(range(config.qps + 1)),
                 "read_row": In(range(template_rows(config))),
                 "read_data": Out(config.data_width),
                 "waiting": Out(1),
@@ -88,8 +92,10 @@ class TemplateTable(wiring.Component):
         rows = template_rows(config)
         words = config.data_width // _WORD_BITS
         word_bits = (words - 1).bit_length()
-        m.submodules.images = images = Memory(shape=config.data_width, depth=2 * config.qps * rows, init=[])
-        m.submodules.choices = choices = Memory(shape=TemplateOptions, depth=config.qps, init=[])
+        m.submodules.images = images = Memory(shape=config.data_width, depth=(config.qps + 1) * rows, init=[])
+        layout = template_options(config)
+        m.submodules.choices = choices = Memory(shape=layout, depth=config.qps, init=[])
+        m.submodules.sequence = sequence = ClearSequence(config.qps)
         image_read = images.read_port()
         image_write = images.write_port()
         choice_write = choices.write_port()
@@ -109,11 +115,7 @@ class TemplateTable(wiring.Component):
             host_look.addr.eq(qp),
             image_read.en.eq(self.read | read),
             image_read.addr.eq(
-                Mux(
-                    self.read,
-                    Cat(self.read_row, self.read_bank, self.read_qp),
-                    Cat(row, host_look.data.bank, qp),
-                )
+                Mux(self.read, Cat(self.read_row, self.read_bank), Cat(row, host_look.data.bank))
             ),
             self.read_data.eq(image_read.data),
         ]
@@ -132,8 +134,9 @@ class TemplateTable(wiring.Component):
                 assembled.word_select(place, _WORD_BITS).eq(table.write_data),
                 row_complete.eq((place == words - 1) | table.last),
             ]
-        options = Signal(TemplateOptions)
-        new_options = Signal(TemplateOptions)
+        options = Signal(layout)
+        new_options = Signal(layout)
+        spare = Signal(range(config.qps + 1), init=config.qps)
         m.d.comb += new_options.eq(options)
         with m.If(table.word == 0):
             m.d.comb += [
@@ -142,8 +145,8 @@ class TemplateTable(wiring.Component):
                 new_options.uplink_mask.eq(table.write_data[16:]),
             ]
         m.d.comb += [
-            new_options.bank.eq(~host_look.data.bank),
-            image_write.addr.eq(Cat(row, new_options.bank, qp)),
+            new_options.bank.eq(spare),
+            image_write.addr.eq(Cat(row, spare)),
             image_write.data.eq(assembled),
             choice_write.addr.eq(qp),
             choice_write.data.eq(new_options),
@@ -157,9 +160,19 @@ class TemplateTable(wiring.Component):
         m.d.comb += table.read_data.eq(read_word)
         m.d.comb += self.idle.eq(0)
         with m.FSM():
+            with m.State("RESET"):
+                # Every QP gets a place; the first one once more at the end.
+                m.d.comb += [
+                    self.waiting.eq(1),
+                    choice_write.addr.eq(sequence.row),
+                    choice_write.data.bank.eq(sequence.row),
+                    choice_write.en.eq(1),
+                ]
+                with m.If(sequence.cleared):
+                    m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq(~table.valid)
-                m.d.sync += refused.eq(table.index >= config.qps)
+                m.d.sync += refused.eq(table.index[config.qp_bits :].any())
                 with m.If(table.valid):
                     m.next = "ACT"
             with m.State("ACT"):
@@ -174,6 +187,8 @@ class TemplateTable(wiring.Component):
                         choice_write.en.eq(table.last),
                     ]
                     m.d.sync += options.eq(new_options)
+                    with m.If(table.last):
+                        m.d.sync += spare.eq(host_look.data.bank)
                     if place is not None:
                         m.d.sync += kept.eq(assembled)
                     m.next = "ANSWER"
