@@ -4,6 +4,7 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from .. import records
@@ -126,23 +127,38 @@ class Admission(wiring.Component):
             hand_over.eq(intake.valid & intake.ready),
         ]
 
-        # Region: wait for the answer.
+        # Region: wait for the answer. Where packets are dense, two may wait.
         waiting = Signal()
-        waits_for_answer = Signal()
-        packet = Signal(admitted(self.config), reset_less=True)
+        layout = data.StructLayout({"packet": admitted(self.config), "asked": 1})
+        behind = Signal(layout, reset_less=True)
         decide_free = Signal()
         move = Signal()
         m.d.comb += [
-            move.eq(waiting & decide_free & (~waits_for_answer | self.region_answer.valid)),
-            self.region_answer.ready.eq(waiting & decide_free & waits_for_answer),
-            region_free.eq(~waiting | (move if self._dense else 0)),
+            move.eq(waiting & decide_free & (~behind.asked | self.region_answer.valid)),
+            self.region_answer.ready.eq(waiting & decide_free & behind.asked),
         ]
-        with m.If(move):
-            m.d.sync += waiting.eq(0)
-        with m.If(hand_over):
-            m.d.sync += [waiting.eq(1), packet.eq(intake.packet), waits_for_answer.eq(intake.writes_region)]
+        if self._dense:
+            m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=2)
+            m.d.comb += [
+                queue.w_data.eq(Cat(intake.packet, intake.writes_region)),
+                queue.w_en.eq(hand_over),
+                queue.r_en.eq(move),
+                behind.eq(queue.r_data),
+                waiting.eq(queue.r_rdy),
+                region_free.eq(queue.w_rdy),
+            ]
+        else:
+            m.d.comb += region_free.eq(~waiting)
+            with m.If(move):
+                m.d.sync += waiting.eq(0)
+            with m.If(hand_over):
+                m.d.sync += [
+                    waiting.eq(1),
+                    behind.packet.eq(intake.packet),
+                    behind.asked.eq(intake.writes_region),
+                ]
 
-        deciding = self._decide(m, contexts, claims, packet, move, waits_for_answer, decide_free)
+        deciding = self._decide(m, contexts, claims, behind.packet, move, behind.asked, decide_free)
         m.d.comb += self.idle.eq(contexts.idle & ~(intake.busy | waiting | deciding))
         return m
 
@@ -171,8 +187,8 @@ class Admission(wiring.Component):
         expected = Signal(24)
         looking = Signal()  # the memories answer
         deciding = Signal()
-        open_ends = Signal(4)  # outputs that wait to be taken: counter, stash, refused, error
-        outputs = (self.counter, self.stash, self.refused, self.error_out)
+        open_ends = Signal(3)  # outputs that wait to be taken: stash, refused, error
+        outputs = (self.stash, self.refused, self.error_out)
         taken = Signal(len(outputs))
         for number, output in enumerate(outputs):
             m.d.comb += [
@@ -247,6 +263,7 @@ class Admission(wiring.Component):
         place = self.place
         place_free = Signal()
         owes = Signal()  # this plane's beats go first
+        uncounted = Signal()  # the packet before is still to be counted
         places = Signal()
         crowded = Signal()
         decided = Signal()
@@ -255,10 +272,11 @@ class Admission(wiring.Component):
             place_free.eq(~place.valid | place.ready),
             owes.eq(ledger.owes.bit_select(packet.plane, 1)),
             crowded.eq(wants_place & ~place_free),
-            places.eq(deciding & wants_place & place_free & ~owes),
-            decided.eq(deciding & ~(wants_place & place_free & owes)),
+            uncounted.eq(self.counter.valid & ~(self.counter.ready if self._dense else 0)),
+            places.eq(deciding & ~uncounted & wants_place & place_free & ~owes),
+            decided.eq(deciding & ~uncounted & ~(wants_place & place_free & owes)),
             claims.claim.eq(places),
-            contexts.fail.eq(deciding & fails),
+            contexts.fail.eq(decided & fails),
             contexts.fail_qp.eq(packet.qp),
             contexts.left.eq(decided & ~places),
             contexts.left_epoch.eq(packet.epoch),
@@ -268,12 +286,16 @@ class Admission(wiring.Component):
         m.d.sync += gives_up.eq(decided & ~places)
         counted = Signal(PortCounter)
         m.d.comb += counted.eq(Mux(crowded, PortCounter.DROP_NO_PKT_BUFFER, outcome))
-        final = Signal(5)
+        denied = Signal()
+        with m.If(self.counter.ready):
+            m.d.sync += self.counter.valid.eq(0)
         with m.If(decided):
             m.d.sync += [
                 deciding.eq(0),
-                final.eq(counted),
-                open_ends.eq(Cat(1, places & packet.immediate, reports | nacks, fails)),
+                denied.eq(fails),
+                open_ends.eq(Cat(places & packet.immediate, reports | nacks, fails)),
+                self.counter.valid.eq(1),
+                self.counter.payload.index.eq(packet.plane * PORT_COUNTERS + counted),
             ]
 
         # The placement's queue: a packet, or beats that only go back.
@@ -305,7 +327,6 @@ class Admission(wiring.Component):
         # Records that leave with the verdict.
         stash, refused = self.stash.payload, self.refused.payload
         m.d.comb += [
-            self.counter.payload.index.eq(packet.plane * PORT_COUNTERS + final),
             stash.qp.eq(packet.qp),
             stash.psn.eq(packet.psn),
             stash.plane.eq(packet.plane),
@@ -316,7 +337,7 @@ class Admission(wiring.Component):
             self.error_out.payload.qp.eq(packet.qp),
             self.error_out.payload.reason.eq(QpErrorReason.REMOTE_ACCESS),
         ]
-        with m.If(final == PortCounter.DROP_ACCESS):
+        with m.If(denied):
             m.d.comb += refused.kind.eq(AnswerKind.NAK_REMOTE_ACCESS)
         with m.Elif(below):
             m.d.comb += refused.kind.eq(AnswerKind.SACK_AND_ACK)
@@ -330,6 +351,7 @@ class Admission(wiring.Component):
             m.d.comb += refused[name].eq(packet[name])
 
         busy = looking | deciding | gives_up | open_ends.any() | place.valid | ledger.owes.any()
+        busy |= self.counter.valid
         if config.trace:
             # No packet comes here before the record of the one before it is taken.
             busy |= self.trace.valid

@@ -152,17 +152,29 @@ class Completions(wiring.Component):
             ring_write.data.eq(Mux(apply, Cat(log2, base), produced + 1)),
             ring_write.en.eq(apply | clear | advance),
         ]
-        entry = Signal(8 * CQE_BYTES)
-        values = {name: of(chosen, name) for name in ("wr_id", "byte_length", "message_number")} | {
-            "immediate": Mux(chosen, self.received.payload.immediate, 0),
-            "qpn": QP_NUMBER_BASE | of(chosen, "qp"),
-            "opcode": Mux(chosen, WorkRequestOpcode.RECEIVE_IMM, self.sent.payload.opcode),
-            "status": Mux(chosen, CompletionStatus.SUCCESS, self.sent.payload.status),
-            "phase": phase,
-        }
-        for field in CQE.fields:
-            low = 64 * field.word + field.low
-            m.d.comb += entry[low : low + field.width].eq(values[field.name])
+        entries: list[Value] = []
+        for payload, of_half in (
+            (
+                self.sent.payload,
+                {"opcode": self.sent.payload.opcode, "status": self.sent.payload.status},
+            ),
+            (
+                self.received.payload,
+                {
+                    "immediate": self.received.payload.immediate,
+                    "opcode": WorkRequestOpcode.RECEIVE_IMM,
+                    "status": CompletionStatus.SUCCESS,
+                },
+            ),
+        ):
+            values = {name: payload[name] for name in ("wr_id", "byte_length", "message_number")}
+            values |= {"qpn": QP_NUMBER_BASE | payload.qp, **of_half}
+            entry = Signal(8 * CQE_BYTES, name=f"entry{len(entries)}")
+            for name, value in values.items():
+                field = CQE.field(name)
+                low = 64 * field.word + field.low
+                m.d.comb += entry[low : low + field.width].eq(value)
+            entries.append(entry)
 
         # Write channels: an entry is one burst or a part of one beat.
         beats = max(1, CQE_BYTES // config.data_bytes)
@@ -179,18 +191,34 @@ class Completions(wiring.Component):
             write.wvalid.eq(writing & (beat != beats)),
             write.wlast.eq(beat == beats - 1),
         ]
+        # A beat is the sum of registers that are zero out of turn, which is smaller than a multiplexer.
+        show = Signal()
+        turn = Signal.like(beat)  # beat that follows
+        width = min(config.data_width, 8 * CQE_BYTES)
+        shown: Value = Const(0, width)
+        for half, entry in enumerate(entries):
+            for number in range(beats):
+                part = Signal(width, name=f"part{half}_{number}", reset_less=True)
+                with m.If(show):
+                    m.d.sync += part.eq(entry.word_select(number, width))
+                    with m.If((turn != number) | (chosen != half)):
+                        m.d.sync += part.eq(0)
+                shown = shown | part
+        last_bit = CQE.field("phase").low
+        assert last_bit == 63, "the lap's bit is the last one of an entry"
+        data = Cat(shown[: width - 1], shown[width - 1] | (phase & write.wlast))
         if config.data_bytes <= CQE_BYTES:
-            m.d.comb += [write.awaddr.eq(Cat(Const(0, entry_bits), address)), write.wstrb.eq(-1)]
-            with m.Switch(beat):
-                for number in range(beats):
-                    with m.Case(number):
-                        m.d.comb += write.wdata.eq(entry.word_select(number, config.data_width))
+            m.d.comb += [
+                write.awaddr.eq(Cat(Const(0, entry_bits), address)),
+                write.wstrb.eq(-1),
+                write.wdata.eq(data),
+            ]
         else:
             parts = config.data_bytes // CQE_BYTES
             part = address[: (parts - 1).bit_length()]
             m.d.comb += [
                 write.awaddr.eq(Cat(Const(0, lane_bits), address[len(part) :])),
-                write.wdata.eq(entry.replicate(parts)),
+                write.wdata.eq(data.replicate(parts)),
                 write.wstrb.eq(Const((1 << CQE_BYTES) - 1, config.data_bytes) << (part * CQE_BYTES)),
             ]
         address_now = write.awvalid & write.awready
@@ -201,8 +229,9 @@ class Completions(wiring.Component):
         )
         with m.If(address_now):
             m.d.sync += address_sent.eq(1)
+        m.d.comb += [show.eq(beat_now), turn.eq(beat + 1)]
         with m.If(beat_now):
-            m.d.sync += beat.eq(beat + 1)
+            m.d.sync += beat.eq(turn)
         answered = write.bvalid & write.bready
         with m.If(finished & ~answered):
             m.d.sync += outstanding.eq(outstanding + 1)
@@ -307,6 +336,8 @@ class Completions(wiring.Component):
                 m.d.comb += [
                     mask.eq(Cat(number < ring[:entry_bits] for number in range(24))),
                     used.eq(produced - consumer_read.data),
+                    show.eq(1),
+                    turn.eq(0),
                 ]
                 m.d.sync += [
                     address.eq(ring[entry_bits:] + (produced & mask)),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -115,7 +115,12 @@ class Intake(wiring.Component):
                     with m.If(self.records[candidate].valid):
                         m.d.comb += [chosen.eq(candidate), some.eq(1)]
         # Without a gap only where K leaves none: a path from the sinks ends here otherwise.
-        follows = self.valid & self.ready if config.packet_interval <= last_step else 0
+        dense = config.packet_interval <= 4
+        follows = self.valid & self.ready if config.packet_interval <= last_step + 1 else 0
+        # The first row of a record that already waited is there when the record is begun.
+        begun = Signal()
+        waited = Signal(config.planes)
+        assert not dense or len(order) == 2, "the first row and the last one"
         m.d.comb += [
             self.valid.eq(step == last_step),
             self.start.eq(some & ~self.context.busy & ((step == 0) | follows)),
@@ -123,7 +128,7 @@ class Intake(wiring.Component):
             self.busy.eq((step != 0) | some),
         ]
         with m.If(self.start):
-            m.d.sync += [step.eq(1), plane.eq(chosen)]
+            m.d.sync += [step.eq(1 + begun), plane.eq(chosen)]
         with m.Elif(self.valid):
             with m.If(self.ready):
                 m.d.sync += step.eq(0)
@@ -136,13 +141,23 @@ class Intake(wiring.Component):
             for number, place in enumerate(order):
                 with m.Case(number):
                     m.d.comb += row.eq(place)
+        source = plane
+        if dense:
+            source = Mux(self.start, chosen, plane)
+            m.d.comb += begun.eq(self.start & waited.bit_select(chosen, 1))
+            m.d.sync += waited.eq(
+                Mux(row == order[0], Cat(port.valid & ~port.done for port in self.records), 0)
+            )
+            with m.If(begun):
+                m.d.comb += row.eq(order[1])
         arriving = Signal(8 * WORD_BYTES * words)
         for number, port in enumerate(self.records):
-            m.d.comb += [port.row.eq(row), port.done.eq((step == len(order) - 1) & (plane == number))]
-            with m.If(plane == number):
+            ends = begun | (step == len(order) - 1)
+            m.d.comb += [port.row.eq(row), port.done.eq(ends & (source == number))]
+            with m.If(source == number):
                 m.d.comb += arriving.eq(port.data)
         before = Signal(8 * WORD_BYTES, reset_less=True)
-        with m.If(step != 0):
+        with m.If((step != 0) | begun):
             m.d.sync += before.eq(arriving[-8 * WORD_BYTES :])
 
         def word(number: int) -> Value:
@@ -150,7 +165,8 @@ class Intake(wiring.Component):
             return arriving.word_select(number % words, 8 * WORD_BYTES)
 
         def here(number: int) -> Value:
-            return step == self._arrives(number)
+            first = begun if self._arrives(number) == 1 else Const(0)
+            return (step == self._arrives(number)) | first
 
         def catch(first: int, count: int, name: str) -> Signal:
             """Register that holds some bytes of the frame as a big-endian number."""
@@ -201,8 +217,8 @@ class Intake(wiring.Component):
             m.d.sync += behind_stamp.eq(value)
         passing = Signal()  # words of the body, not those of the addresses
         turned = [Signal(8 * WORD_BYTES, name=f"turned{n}", reset_less=True) for n in range(words)]
-        m.d.comb += passing.eq(late & (step < self._arrives(FIRST_WORD)))
-        with m.If(step != 0):
+        m.d.comb += passing.eq(late & (begun | (step < self._arrives(FIRST_WORD))))
+        with m.If((step != 0) | begun):
             for n, target in enumerate(turned):
                 ahead = word(n - 1) if n else before
                 m.d.sync += target.eq(

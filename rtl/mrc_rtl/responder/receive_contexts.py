@@ -237,21 +237,29 @@ class ReceiveContexts(wiring.Component):
             entries.write_last.eq(bus.last),
         ]
 
+        # A word for the host is the sum of registers that are zero out of turn.
         word = Signal(4)
-        read_word = Signal(64)
-        state_words = [
-            Cat(self.state_answer.payload.cumulative_psn, self.state_answer.payload.highest_psn),
-            Cat(self.state_answer.payload.message_number, self.state_answer.payload.received_units),
-        ]
+        collect = Signal()
+        answer = self.state_answer.payload
         static = entries.data[0].word_select(word[: max(1, place_bits)] if place_bits else Const(0, 1), 64)
         state_field = tables.QP_RECEIVE.field("state")
-        with m.If(word[2]):
-            m.d.comb += read_word.eq(Mux(word[0], state_words[1], state_words[0]))
-        with m.Else():
-            m.d.comb += read_word.eq(static)
+        state_bits = slice(state_field.low, state_field.low + state_field.width)
+        stored = Signal(64, reset_less=True)
+        dynamic = [Signal(48, name=f"dynamic{n}", reset_less=True) for n in range(2)]
+        with m.If(collect):
+            m.d.sync += [
+                stored.eq(static),
+                dynamic[0].eq(Cat(answer.cumulative_psn, answer.highest_psn)),
+                dynamic[1].eq(Cat(answer.message_number, answer.received_units)),
+            ]
             with m.If(word == state_field.word):
-                m.d.comb += read_word[state_field.low : state_field.low + state_field.width].eq(own_state)
-        m.d.comb += bus.read_data.eq(read_word)
+                m.d.sync += stored[state_bits].eq(own_state)
+            with m.If(word[2]):
+                m.d.sync += stored.eq(0)
+            for n, target in enumerate(dynamic):
+                with m.If(~word[2] | (word[0] != n)):
+                    m.d.sync += target.eq(0)
+        m.d.comb += bus.read_data.eq(stored | dynamic[0] | dynamic[1])
 
         active = Signal()
         m.d.comb += [active.eq(1), context.busy.eq(1)]
@@ -300,16 +308,18 @@ class ReceiveContexts(wiring.Component):
                     m.d.comb += self.error_in.ready.eq(1)
                     m.next = "IDLE"
             with m.State("READ"):
-                m.d.comb += self.state_request.valid.eq(word[2])
-                with m.If(word[2] & self.state_request.ready):
+                m.d.comb += [collect.eq(1), self.state_request.valid.eq(word[2])]
+                with m.If(~word[2]):
+                    m.next = "ANSWER"
+                with m.Elif(self.state_request.ready):
                     m.next = "READ_STATE"
-                with m.Elif(~word[2]):
-                    m.d.comb += bus.done.eq(1)
-                    m.next = "IDLE"
             with m.State("READ_STATE"):
-                m.d.comb += [self.state_answer.ready.eq(1), bus.done.eq(self.state_answer.valid)]
+                m.d.comb += [collect.eq(1), self.state_answer.ready.eq(1)]
                 with m.If(self.state_answer.valid):
-                    m.next = "IDLE"
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += bus.done.eq(1)
+                m.next = "IDLE"
             with m.State("WRITTEN"):
                 with m.If(word == state_field.word):
                     m.d.sync += receives.eq(is_receiving(own_state))
