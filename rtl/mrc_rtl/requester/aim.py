@@ -45,6 +45,7 @@ def add(s: "Sequencer") -> None:
     m.d.sync += Cat(s.is_sack, s.is_nack, s.is_ack, s.is_nak).eq(kinds)
 
     s.step_up, s.step_down = Signal(), Signal()
+    s.ahead = Signal()  # the aim is for a comparison only
     source = Signal(24)
     end = Signal(24)
     s.aimed = Signal(24)
@@ -53,7 +54,9 @@ def add(s: "Sequencer") -> None:
         s.aimed.eq((Cat(1, source) + Cat(s.step_up, s.step_down.replicate(24)))[1:]),
         source.eq(context.psns.unacked),
     ]
-    m.d.sync += [s.look_psn.eq(s.aimed), end.eq(s.end)]
+    m.d.sync += end.eq(s.end)
+    with m.If(~s.ahead):
+        m.d.sync += s.look_psn.eq(s.aimed)
     with m.Switch(s.operation):
         with m.Case(Operation.SENT):
             m.d.comb += source.eq(s.again.payload.psn)
@@ -128,7 +131,8 @@ def latch_judgement(s: "Sequencer") -> None:
         s.was_acked.eq(s.acked),
         s.was_queued.eq(s.queued),
         s.same_ev.eq(ev_check(s.neth.entropy) == s.attributes.check),
-        s.covered.eq(~(context.progress.ack_next - s.end)[23]),
+        s.covered.eq(~(context.progress.ack_next - s.end)[23] & (queue.open != s.completed_count)),
+        s.unfinished.eq(queue.posted != s.completed_count),
         s.opened.eq(queue.open != s.completed_count),
         s.one_opened.eq((queue.open - s.completed_count)[: len(queue.open)] == 1),
         s.exhausted.eq((settings.exponential_count != _NO_LIMIT) & (context.progress.attempt >= attempts)),

@@ -18,7 +18,7 @@ from .timers import MAXIMUM_EXPONENT
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["ACTIONS", "command_fields"]
+__all__ = ["ACTIONS", "command_fields", "weigh_host"]
 
 
 def _sent(s: "Sequencer") -> None:
@@ -159,19 +159,15 @@ def command_fields(command: data.View) -> dict[str, Value]:
     }
 
 
-def _host(s: "Sequencer") -> None:
-    m, context, command = s.m, s.context, s.host.payload
-    state = context.state
-    fields = command_fields(command)
-    new = fields["state"]
-    starts = Signal()
-    resets = Signal()
-    refused = Signal()
+def weigh_host(s: "Sequencer") -> None:
+    """One cycle before the host's command is obeyed: whether it is allowed, and begins a QP anew."""
+    fields = command_fields(s.host.payload)
+    new, state = fields["state"], s.context.state
+    resets = new == QpState.RESET
     mtu_ok = (fields["mtu_log2"] >= 8) & (fields["mtu_log2"] <= s.config.mtu.bit_length() - 1)
-    m.d.comb += [
-        starts.eq((new == QpState.RTS) & ~s.rts),
-        resets.eq(new == QpState.RESET),
-        refused.eq(
+    s.m.d.sync += [
+        s.starts_anew.eq(((new == QpState.RTS) & ~s.rts) | resets),
+        s.refused.eq(
             ~resets
             & (
                 ~mtu_ok
@@ -182,14 +178,20 @@ def _host(s: "Sequencer") -> None:
                 | (s.rts & (new < QpState.RTS))
             )
         ),
-        s.host.ready.eq(1),
-        s.host_refused.eq(command.write & refused),
     ]
+
+
+def _host(s: "Sequencer") -> None:
+    m, context, command = s.m, s.context, s.host.payload
+    state = context.state
+    fields = command_fields(command)
+    new = fields["state"]
+    m.d.comb += [s.host.ready.eq(1), s.host_refused.eq(command.write & s.refused)]
     m.next = "RELOAD"
-    with m.If(command.write & ~refused):
+    with m.If(command.write & ~s.refused):
         m.d.comb += s.host_settings.write.eq(1)
         m.d.sync += state.eq(new)
-        with m.If(starts | resets):
+        with m.If(s.starts_anew):
             # The flags of the queues stay: the QP may still stand there.
             m.d.comb += s.clear.eq(1)
             m.d.sync += [
@@ -216,16 +218,14 @@ def _doorbell(s: "Sequencer") -> None:
 def _complete(s: "Sequencer") -> None:
     """Complete the oldest request: with success if the transport ACK covers it, or as flushed."""
     m, context, queue, progress = s.m, s.context, s.context.queue, s.context.progress
-    opened = s.opened
     error = Signal()
     flush = Signal()
     covered = Signal()
     failing = Signal()
     m.d.comb += [
         error.eq(context.state == QpState.ERROR),
-        # The last PSN of the request is before ack_next.
-        covered.eq((s.rts | error) & opened & s.covered),
-        flush.eq(error & (queue.posted != s.completed_count) & ~covered),
+        covered.eq((s.rts | error) & s.covered),
+        flush.eq(error & s.unfinished & ~s.covered),
         failing.eq(progress.failed & (progress.failed_slot == s.completed_slot)),
         s.order_status.eq(
             Mux(
@@ -235,12 +235,12 @@ def _complete(s: "Sequencer") -> None:
             )
         ),
     ]
-    with m.If(flush | covered):
+    with m.If(covered | (error & s.unfinished)):
         m.d.comb += s.order.valid.eq(flush | s.info.signalled)
         m.d.sync += queue.completed.eq(queue.completed + 1)
-        with m.If(~opened):
+        with m.If(~s.opened):
             m.d.sync += queue.open.eq(queue.open + 1)
-        with m.If(opened & s.info.immediate):
+        with m.If(s.opened & s.info.immediate):
             m.d.sync += [queue.immediates.eq(queue.immediates - 1), progress.blocked.eq(0)]
         with m.If(flush & failing):
             m.d.sync += progress.failed.eq(0)

@@ -59,7 +59,7 @@ def add(s: "Sequencer") -> None:
     # Enough to send on while a SACK is merged.
     s.jobs = queue("jobs", segment_job(config).size, 4 if config.packet_interval > 4 else 8)
     s.counts = queue("counts", counter_event(config).size, 8)
-    s.errors = queue("errors", qp_error(config).size, 2)
+    s.errors = queue("errors", qp_error(config).size, 4)
     s.new_entry = Signal(entry)
     s.new_job = Signal(segment_job(config))
     s.message_end = Signal(24)

@@ -139,7 +139,7 @@ class Segmenter(wiring.Component):
         turns = Signal(range(len(mtu_exponents(config))))
         m.d.comb += [
             self.read_index.eq(Cat(located.slot, located.qp)),
-            self.read.eq(want_read & ~reading & (~computing | load)),
+            self.read.eq(want_read & ~reading & (~computing | (load if self.ahead else 0))),
         ]
         with m.If(self.forget):
             m.d.sync += stale.eq(1)

@@ -144,6 +144,7 @@ class Sequencer(wiring.Component):
         self.operation = Signal(Operation)
         self.take = Signal()  # an operation begins
         self.timer_next = Signal()
+        self.ending = Signal()  # the last cycle of an operation, which may command the timers in the next
         self.happens, self.happens_down = Signal(), Signal()  # events, one cycle before they are told
         self.between = Signal()  # no operation is under way
         self.others = Signal()  # any but a QP's current turn could be taken
@@ -162,9 +163,12 @@ class Sequencer(wiring.Component):
         self.acceptable = Signal()  # the PSN is not before the oldest unacknowledged nor beyond the next
         self.advances = Signal()  # and it is not the oldest unacknowledged itself
         self.ack_advances = Signal()  # the PSN is behind the first without transport ACK
-        self.covered = Signal()  # the last PSN of the oldest request has its transport ACK
+        self.covered = Signal()  # the oldest request is opened, and its last PSN has its transport ACK
+        self.unfinished = Signal()  # some request is posted and not completed
         self.opened = Signal()  # some request is opened and not completed,
         self.one_opened = Signal()  # just one is
+        self.refused = Signal()  # the host's command is not allowed
+        self.starts_anew = Signal()  # it begins or ends a QP
         self.exhausted = Signal()  # no further timeout is allowed
         self.free = Signal(self.slot_bits + 1)  # requests that may still be posted
         # New PSNs that the window still allows: the limit less those given out and not SACKed.
@@ -234,12 +238,13 @@ class Sequencer(wiring.Component):
             self.event_down.eq(self.happens_down),
             self.event_qp.eq(self.qp),
         ]
+        # An operation counts at most three events and reports one error. The one before may just have.
+        room = Signal()
+        m.d.sync += room.eq((self.counts.level < 4) & (self.errors.level < 2) & store.cleared)
         waiting = queues.waiting_operations(self)
         some = self._choose(waiting)
         with m.FSM() as states:
             with m.State("PICK"):
-                # An operation counts at most four events.
-                room = (self.counts.level < 4) & self.errors.w_rdy & store.cleared
                 with m.If(room & some):
                     m.d.comb += self.take.eq(1)
                     m.next = "LOAD"
@@ -274,6 +279,7 @@ class Sequencer(wiring.Component):
                 m.next = "WEIGH"
             with m.State("WEIGH"):
                 aim.latch_judgement(self)
+                operations.weigh_host(self)
                 m.next = "ACT"
             with m.State("ACT"):
                 m.next = "TAIL"
@@ -352,16 +358,19 @@ class Sequencer(wiring.Component):
         served = Signal(len(Operation))
         fresh = Signal(len(Operation))
         candidates = Signal(len(Operation))
+        chosen = Signal(len(Operation))
         new_round = Signal()
         able = Signal(len(Operation))
         m.d.comb += [
             able.eq(waiting),
             fresh.eq(able & ~served),
-            self.others.eq(candidates[: Operation.TURN].any() | self.ready_queue.r_rdy),
+            candidates.eq(Mux(fresh.any(), fresh, able)),
+            self.others.eq(chosen[: Operation.TURN].any() | self.ready_queue.r_rdy),
         ]
-        with m.If(self.timer_next | self.timer_valid):
+        with m.If(self.ending | self.timer_valid):
             m.d.comb += able[Operation.TIMEOUT].eq(0)
-        m.d.sync += [candidates.eq(Mux(fresh.any(), fresh, able)), new_round.eq(~fresh.any())]
+        m.d.sync += new_round.eq(~fresh.any())
+        m.d.sync += [chosen[n].eq(candidates[n] & ~candidates[:n].any()) for n in range(len(Operation))]
         sources = {
             Operation.SENT: self.again.payload.qp,
             Operation.FAILED: self.failed.payload.qp,
@@ -382,14 +391,13 @@ class Sequencer(wiring.Component):
         ]
         with m.If(self.take):
             m.d.comb += self.store.change.eq(1)
-            m.d.sync += self.qp.eq(next_qp)
-            for operation in reversed(Operation):
-                with m.If(candidates[operation]):
-                    m.d.comb += next_qp.eq(sources[operation])
-                    m.d.sync += self.operation.eq(operation)
-            one_hot = candidates & (~candidates + 1)
-            m.d.sync += served.eq(Mux(new_round, one_hot, served | one_hot)[: len(Operation)])
-        return candidates.any()
+            m.d.sync += [self.qp.eq(next_qp), served.eq(Mux(new_round, chosen, served | chosen))]
+            with m.Switch(chosen):
+                for operation in Operation:
+                    with m.Case("-" * (len(Operation) - 1 - operation) + "1" + "-" * operation):
+                        m.d.comb += next_qp.eq(sources[operation])
+                        m.d.sync += self.operation.eq(operation)
+        return chosen.any()
 
     def _tail(self) -> None:
         """Queues, timer and context at the end of an operation."""
@@ -399,6 +407,7 @@ class Sequencer(wiring.Component):
         sendable = Signal()
         m.d.comb += [
             self.between.eq(1),
+            self.ending.eq(1),
             run.eq(self.rts & (queue.open != self.completed_count) & (settings.timeout != 0)),
             sendable.eq(
                 self.rts

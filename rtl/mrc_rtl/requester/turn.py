@@ -34,6 +34,7 @@ def add_states(s: "Sequencer") -> None:
     enough = Signal()
     window_end = Signal()
     opening = Signal()  # the packet is the first of a request that is not open yet
+    final = Signal()  # the packet is the last of the open request
     none_left = Signal()  # no request is posted behind the packet's
     quotient = Signal(24)  # length over MTU, rounded down
     rest = Signal()  # what does not fill a packet
@@ -57,7 +58,9 @@ def add_states(s: "Sequencer") -> None:
         s.message_end.eq((Cat(1, s.look_psn) + Cat(rest | (few & ~quotient[0]), quotient))[1:]),
     ]
     with m.State("CHECK"):
+        m.d.comb += [s.step_up.eq(1), s.ahead.eq(1)]
         m.d.sync += [
+            final.eq(s.aimed == s.end),
             window_end.eq(s.window == 1),
             opening.eq(0),
             immediate.eq(progress.message_immediate),
@@ -92,7 +95,7 @@ def add_states(s: "Sequencer") -> None:
         last = Signal()
         m.d.comb += [
             s.step_up.eq(1),
-            last.eq(Mux(opening, few & ~(quotient[0] & rest), s.aimed == s.end)),
+            last.eq(Mux(opening, few & ~(quotient[0] & rest), final)),
             none_left.eq(open_next == queue.posted),
             s.message_write.eq(opening),
             s.jobs.w_en.eq(1),
@@ -114,3 +117,8 @@ def add_states(s: "Sequencer") -> None:
         m.next = "CHECK"
         with m.If(enough):
             m.next = "TAIL"
+        with m.Elif(opening & ~last):
+            m.next = "SETTLE"
+    with m.State("SETTLE"):
+        # The end just written is not yet read.
+        m.next = "CHECK"

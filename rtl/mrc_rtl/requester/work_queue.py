@@ -85,8 +85,10 @@ class WorkQueue(wiring.Component):
         index = table.index[: self.index_bits]
         in_range = Signal()
         m.d.comb += in_range.eq((table.index < requests) & (table.word < _WORDS))
+        table_wait = Signal()
         taken = Signal()
-        m.d.comb += taken.eq(table.valid & table.ready)
+        written = Signal()  # without a look at the read port
+        m.d.comb += [taken.eq(table.valid & table.ready), written.eq(table.valid & table.write & ~table_wait)]
 
         # Host writes: words that share a row are collected below the one that completes the row.
         below = [Signal(64, name=f"below{n}") for n in range(lanes - 1)]
@@ -96,7 +98,7 @@ class WorkQueue(wiring.Component):
             m.d.comb += current.eq(below[lane])
             with m.If(table.word[:lane_bits] == lane):
                 m.d.comb += current.eq(table.write_data)
-                with m.If(taken & table.write):
+                with m.If(written):
                     m.d.sync += below[lane].eq(table.write_data)
             row_data.append(current)
         row_data.append(table.write_data)
@@ -104,11 +106,11 @@ class WorkQueue(wiring.Component):
         m.d.comb += [
             write_port.data.eq(Cat(*row_data)),
             write_port.addr.eq(Cat(table.word[lane_bits : lane_bits + row_bits], index)),
-            write_port.en.eq(taken & table.write & in_range & (row_end | table.last)),
-            self.changed.eq(taken & table.write),
+            write_port.en.eq(written & in_range & (row_end | table.last)),
+            self.changed.eq(written),
         ]
         length = Signal(32)
-        with m.If(taken & table.write & (table.word == SEND_REQUEST.field("length").word)):
+        with m.If(written & (table.word == SEND_REQUEST.field("length").word)):
             m.d.sync += length.eq(table.write_data[:32])
         opcode = table.write_data[:8]
         immediate = opcode == WorkRequestOpcode.WRITE_WITH_IMM
@@ -118,9 +120,7 @@ class WorkQueue(wiring.Component):
             info_write.data.immediate.eq(immediate),
             info_write.data.signalled.eq(table.write_data[SEND_REQUEST.field("signalled").low]),
             info_write.data.valid.eq(immediate | ((opcode == WorkRequestOpcode.WRITE) & (length != 0))),
-            info_write.en.eq(
-                taken & table.write & in_range & (table.word == SEND_REQUEST.field("opcode").word)
-            ),
+            info_write.en.eq(written & in_range & (table.word == SEND_REQUEST.field("opcode").word)),
         ]
 
         # One read port: a request being loaded first, then a wr_id, then the host.
@@ -133,7 +133,6 @@ class WorkQueue(wiring.Component):
         use_wr = Signal()
         use_table = Signal()
         wr_wait = Signal()
-        table_wait = Signal()
         table_lane = Signal(max(1, lane_bits))
         m.d.comb += [
             use_load.eq(self.read | loading),
