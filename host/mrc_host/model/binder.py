@@ -34,6 +34,9 @@ _WAIT = -2
 _DECISION_CYCLES = 4
 """Cycles of the gateware's decision: the model looks at the same question no more often."""
 
+_ABOUT_BYTES = 64
+"""Frames that differ by less leave in the order of their rounds; a much shorter one does not wait."""
+
 _OVERHEAD_BYTES = 200
 """Headers, preamble and gap of the largest frame, rounded up."""
 
@@ -106,7 +109,7 @@ class Binder:
                 continue
             if not (control and held_back):
                 break
-        if self.rounds.wake_ps >= 0:
+        if self.rounds.wake_ps > self._shell.now_ps:
             self._look_again(self.rounds.wake_ps)
 
     def forget(self, qp: int) -> None:
@@ -305,12 +308,12 @@ class Binder:
         return False
 
     def _in_order(self, plane: int, size: int) -> bool:
-        """Whether a frame sent now leaves behind those of the round before, so that at no time more than one
-        packet lies between planes, as they leave. Otherwise looks again when it does.
+        """Whether a frame sent now leaves behind those of about its length of the round before, so that at no
+        time more than one packet lies between planes, as they leave. Otherwise looks again when it does.
         """
         end_ps = self._shell.start_ps(plane) + size * self._byte_ps
         before_ps = self._round_end_ps if self.rounds.begins_round else self._last_round_end_ps
-        if end_ps <= before_ps:
+        if 0 <= before_ps - end_ps < _ABOUT_BYTES * self._byte_ps:
             wait_ps = max(before_ps - end_ps + 1, _DECISION_CYCLES * self._shell.config.clock_ps)
             self._look_again(self._shell.now_ps + wait_ps)
             return False
