@@ -1,6 +1,6 @@
 """From a decision to the plan of a frame, and what the requester and a trace learn of it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -125,6 +125,10 @@ class Issue(wiring.Component):
             slot_read.addr.eq(current.row),
         ]
 
+        def waits_for(output: stream.Interface) -> Value:
+            """A record is not yet taken; where there is time for it, this is known a cycle later."""
+            return output.valid & ~output.ready if config.packet_interval <= 4 else output.valid
+
         plan, sent = self.plan.payload, self.sent.payload
         gone = Signal()
         all_taken = Signal()
@@ -136,7 +140,7 @@ class Issue(wiring.Component):
             self.ask.eq(left),
             self.ask_row.eq(current.row),
             gone.eq(~current.control & (current.discard | ~sending)),
-            all_taken.eq((~self.plan.valid | self.plan.ready) & (~self.sent.valid | self.sent.ready)),
+            all_taken.eq(~(waits_for(self.plan) | waits_for(self.sent))),
             self.free.eq(~waits & all_taken),
             # Room is registered: it shows a plan one cycle after it is on offer.
             self.busy.eq(waits | counted),
@@ -216,7 +220,7 @@ class Issue(wiring.Component):
                     detail.control.eq(current.control),
                     detail.discard.eq(gone),
                 ]
-            trace_waits = traced | (self.trace.valid & ~self.trace.ready)
+            trace_waits = traced | waits_for(self.trace)
             m.d.comb += [
                 self.free.eq(~waits & all_taken & ~trace_waits),
                 self.idle.eq(~(waits | self.plan.valid | self.sent.valid | traced | self.trace.valid)),

@@ -39,7 +39,7 @@ class PlaneChoice(wiring.Component):
     valid, plane
         The choice; it does not wait for ``take``.
     take : 1
-        The choice is used: the round moves on.
+        The choice is used, in a cycle with ``ask``: the round moves on, one cycle later.
     tick, patience : 16
         Time and the longest wait, in ticks of 128 ns.
 
@@ -100,18 +100,28 @@ class PlaneChoice(wiring.Component):
                         plane = (origin + distance) % planes
                         with m.If(candidates[plane]):
                             m.d.comb += self.plane.eq(plane)
+        # What follows from a choice comes one cycle later; the next packet asks later still.
+        taken = Signal()
+        taken_plane = Signal.like(self.plane)
+        began = Signal()  # a new round
+        left_out = Signal(planes)
+        m.d.sync += [
+            taken.eq(self.take),
+            taken_plane.eq(self.plane),
+            began.eq(new_round),
+            left_out.eq(due & new_round.replicate(planes)),
+        ]
         chosen = Signal(planes)
-        m.d.comb += chosen.eq(1 << self.plane)
-        with m.If(self.take):
+        m.d.comb += chosen.eq(1 << taken_plane)
+        with m.If(taken):
             m.d.sync += [
-                turn.eq(Mux(self.plane == planes - 1, 0, self.plane + 1)),
-                served.eq(Mux(new_round, chosen, served | chosen)),
-                waiting.eq(0),
+                turn.eq(Mux(taken_plane == planes - 1, 0, taken_plane + 1)),
+                served.eq(Mux(began, chosen, served | chosen)),
             ]
             for plane, count in enumerate(probation):
-                with m.If(new_round & due[plane]):
+                with m.If(left_out[plane]):
                     m.d.sync += count.eq(_PROBATION)
-                with m.Elif(chosen[plane] & ~new_round & slow[plane]):
+                with m.Elif(chosen[plane] & ~began & slow[plane]):
                     m.d.sync += count.eq(count - 1)
         return m
 
