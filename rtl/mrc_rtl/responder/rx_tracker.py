@@ -19,6 +19,9 @@ __all__ = ["RxTracker", "placed_word_bits"]
 
 _PSN = 24
 
+#: Cycles that a packet takes, and a bitmap with the question of the transport ACK behind it.
+_PACKET_CYCLES, _BITMAP_CYCLES = 3, 13
+
 
 def placed_word_bits(config: NicConfig) -> int:
     """PSNs in a word of placed bits: as many as the rate asks for, fewer make a smaller tracker."""
@@ -31,6 +34,9 @@ class RxTracker(wiring.Component):
     A packet whose memory writes are answered sets the bit of its PSN. When it was the expected one, the
     cumulative PSN moves over the leading run of placed bits, one word a step, and the last packets of
     messages that it passes are counted. Three cycles a packet and three more for each further word.
+
+    Where K leaves little time, bitmaps wait until enough packets have passed, so that SACKs which are due for
+    many QPs at once do not hold the packets up.
 
     What a SACK shows is read by :class:`mrc_rtl.responder.sack_bitmap.SackBitmap`.
 
@@ -200,6 +206,18 @@ class RxTracker(wiring.Component):
         with m.If(advance.ready):
             m.d.sync += advance.valid.eq(0)
 
+        # Packets between two bitmaps, when packets wait.
+        spacing = -(-_BITMAP_CYCLES // (config.packet_interval - _PACKET_CYCLES))
+        held = Signal()
+        if spacing > 1:
+            since = Signal(range(spacing + 1), init=spacing)
+            enough = since == spacing
+            m.d.comb += held.eq(self.placed.valid & self.snapshot.payload.reported & ~enough)
+            with m.If(self.placed.valid & self.placed.ready & ~enough):
+                m.d.sync += since.eq(since + 1)
+            with m.If(bitmap.start):
+                m.d.sync += since.eq(0)
+
         busy = Signal(init=1)
         m.d.comb += busy.eq(1)
         word_row = Signal(config.psn_ring_bits - index_bits)
@@ -218,7 +236,7 @@ class RxTracker(wiring.Component):
                 with m.If(self.init.valid):
                     m.d.comb += [chosen_qp.eq(init.qp), clear.start.eq(1)]
                     m.next = "CLEAR"
-                with m.Elif(self.snapshot.valid):
+                with m.Elif(self.snapshot.valid & ~held):
                     m.d.comb += [
                         chosen_qp.eq(self.snapshot.payload.qp),
                         self.snapshot.ready.eq(1),
