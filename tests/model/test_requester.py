@@ -621,6 +621,46 @@ def test_peers_are_told_of_a_port_change_until_they_answer():
     assert bench.take() == []
 
 
+def change_port(bench, plane, up):
+    bench.shell.down = bench.shell.down - {plane} if up else bench.shell.down | {plane}
+    bench.requester.port_changed(plane, up)
+    bench.requester.pump()
+
+
+def test_an_update_close_behind_another_is_confirmed_once():
+    bench = Bench()
+    change_port(bench, 1, False)
+    bench.wait(US)
+    change_port(bench, 1, True)
+    first, second = bench.take()
+    assert (first.port_mask, second.port_mask) == (1, 3)
+    for answered in (first, second):
+        bench.requester.on_endpoint_response(ModelPacket(int(Opcode.ENDPOINT_RESPONSE), 0, answered.psn))
+    bench.wait(999 * US)
+    assert bench.take() == []
+    bench.wait(US)
+    (third,) = bench.take()
+    assert third.port_mask == 3 and third.psn not in (first.psn, second.psn)
+    bench.requester.on_endpoint_response(ModelPacket(int(Opcode.ENDPOINT_RESPONSE), 0, third.psn))
+    bench.wait(20_000 * US)
+    assert bench.take() == []
+
+
+def test_an_update_that_could_not_leave_is_replaced():
+    bench = Bench(planes=1)
+    change_port(bench, 0, False)
+    assert bench.take() == []
+    change_port(bench, 0, True)
+    assert [packet.port_mask for packet in bench.take()] == [1]
+
+
+def test_a_peer_without_any_port_is_tried_all_the_same():
+    bench = Bench()
+    bench.requester.on_peer_ports(PEER, 0)
+    bench.post(4 * MTU)
+    assert {packet.plane for packet in bench.writes()} == {0, 1}
+
+
 def test_a_peers_port_mask_acts_on_its_qps_only():
     bench = Bench()
     bench.requester.on_peer_ports(PEER + 1, 0b01)

@@ -191,6 +191,8 @@ class Binder:
         opcode = packet.opcode
         if packet.ev == UNBOUND or (packet.plane != plane and packet.qp >= 0):
             packet.ev = self._control_ev(packet.qp, plane)
+        if packet.qp >= 0 and packet.outer_destination == 0:
+            self._expand(plane, packet)
         if opcode == _PROBE:
             packet.traffic_class = self._data_class(side.qps[packet.qp], False)
         elif opcode != _REQUEST or packet.qp >= 0:
@@ -217,6 +219,23 @@ class Binder:
         place = qp.evs.planes[plane].pick_control()
         profiles = self._side.profiles
         return profiles.value[profiles.row(qp.profile, plane, max(place, 0))]
+
+    def _expand(self, plane: int, packet: ModelPacket) -> None:
+        """Give a control packet the destination that its EV expands to, when its profile has them.
+
+        A reverse EV that has been replaced since then gives way to a value that stands in the profile.
+        """
+        profiles = self._side.profiles
+        qp = self._side.qps[packet.qp]
+        if not profiles.expanded[qp.profile]:
+            return
+        row = profiles.row_of_value(qp.profile, plane, packet.ev)
+        if row == NONE:
+            row = profiles.row(qp.profile, plane, max(qp.evs.planes[plane].pick_control(), 0))
+            packet.ev = profiles.value[row]
+        packet.outer_destination = profiles.destination[row]
+        if profiles.segment[qp.profile]:
+            packet.segment = profiles.segments[row]
 
     # -- data --------------------------------------------------------------------------------------------
 
@@ -250,7 +269,7 @@ class Binder:
         again = psn != NO_PSN
         if not again and not qp.may_send_new():
             return _IDLE
-        usable = qp.usable & self._side.up & qp.peer_ports
+        usable = qp.reachable(self._side.up)
         if not usable:
             return _IDLE
         avoided = NONE

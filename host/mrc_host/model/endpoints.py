@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from mrc_host.model.binder import Binder
 from mrc_host.model.packet import UNBOUND, ModelPacket
-from mrc_host.model.port_status import EndpointTable, PeerUpdate, PortStatusTable, status_update
+from mrc_host.model.port_status import (
+    STATUS_IDS,
+    EndpointTable,
+    PeerUpdate,
+    PortStatusTable,
+    status_update,
+)
 from mrc_host.model.prober import Prober
 from mrc_host.model.send_side import SendSide
+from mrc_host.model.shell import RESPONDER_REQUESTS
 from mrc_rtl.config import TICK_PS
 from mrc_rtl.tables import EndpointStatus, NoticeKind
-from mrc_rtl.wire import TIMESTAMP_TICK_NS
+from mrc_rtl.wire import TIMESTAMP_TICK_NS, EndpointOp, Opcode
 
 __all__ = ["Endpoints"]
 
 _FIRST_REPEAT_PS = 50_000_000
 _LONGEST_REPEAT_PS = 10_000_000_000
+_CONFIRM_PS = 1_000_000_000
 
 
 class Endpoints:
@@ -67,7 +75,11 @@ class Endpoints:
 
     def on_response(self, packet: ModelPacket) -> None:
         """An answer, or a request to ourselves that came back."""
-        if self.status.answered(packet.psn):
+        update = self.status.answered(packet.psn)
+        if update is not None:
+            if update.unsure:
+                update.unsure = False
+                self._shell.schedule(self._shell.now_ps + _CONFIRM_PS, self._confirm, update.changed_ps)
             return
         index = self.table.find(packet.psn)
         if index < 0:
@@ -120,7 +132,10 @@ class Endpoints:
             if address:
                 addresses.add(address)
         if self._tells:
-            for update in self.status.announce(addresses):
+            control = self._binder.control
+            # What has not left yet is out of date.
+            control[:] = [packet for packet in control if not self._is_update(packet)]
+            for update in self.status.announce(addresses, self._shell.now_ps):
                 self._tell(update, _FIRST_REPEAT_PS)
 
     def on_peer_ports(self, source: int, port_mask: int) -> None:
@@ -159,6 +174,21 @@ class Endpoints:
         for update in list(self.status.peers.values()):
             if update.number == number and self._shell.now_ps >= update.due_ps:
                 self._tell(update, min(2 * update.repeat_ps, _LONGEST_REPEAT_PS))
+
+    def _confirm(self, changed_ps: int) -> None:
+        """Say once more what is true, in case an older update arrived behind the last one."""
+        for update in list(self.status.peers.values()):
+            if update.changed_ps == changed_ps and update.number < 0:
+                self.status.renew(update)
+                self._tell(update, _FIRST_REPEAT_PS)
+
+    @staticmethod
+    def _is_update(packet: ModelPacket) -> bool:
+        return (
+            packet.opcode == Opcode.ENDPOINT_REQUEST
+            and packet.operation == EndpointOp.PORT_STATUS_UPDATE
+            and STATUS_IDS <= packet.psn < RESPONDER_REQUESTS
+        )
 
     def _qp_of(self, address: int) -> int:
         for qp in self._side.qps:

@@ -20,6 +20,9 @@ STATUS_IDS = 0x4000
 
 _STATUS_COUNT = 0x4000
 
+_UNSURE_PS = 10_000_000_000
+"""Updates this close to each other may overtake each other."""
+
 
 class PeerUpdate:
     """What one peer still has to be told.
@@ -34,9 +37,13 @@ class PeerUpdate:
         Where the last one left.
     due_ps, repeat_ps : int
         When it is sent again, and how long after the last time.
+    changed_ps : int
+        When a port changed last.
+    unsure : bool
+        Another update left shortly before and may arrive behind this one: it is confirmed once.
     """
 
-    __slots__ = ("address", "due_ps", "number", "plane", "repeat_ps")
+    __slots__ = ("address", "changed_ps", "due_ps", "number", "plane", "repeat_ps", "unsure")
 
     def __init__(self, address: int) -> None:
         self.address: int = address
@@ -44,6 +51,8 @@ class PeerUpdate:
         self.plane: int = 0
         self.due_ps: int = -1
         self.repeat_ps: int = 0
+        self.changed_ps: int = -1
+        self.unsure: bool = False
 
 
 class PortStatusTable:
@@ -70,25 +79,31 @@ class PortStatusTable:
         """The planes of a mask on the wire."""
         return mask >> self._base
 
-    def announce(self, addresses: set[int]) -> list[PeerUpdate]:
+    def announce(self, addresses: set[int], now_ps: int) -> list[PeerUpdate]:
         """A port changed: everybody has to be told. Returns the updates to send now."""
         updates = []
         for address in sorted(addresses):
             update = self.peers.get(address)
             if update is None:
                 update = self.peers[address] = PeerUpdate(address)
-            update.number = STATUS_IDS + self._next
-            self._next = (self._next + 1) % _STATUS_COUNT
+            update.unsure = 0 <= update.changed_ps > now_ps - _UNSURE_PS
+            update.changed_ps = now_ps
+            self.renew(update)
             updates.append(update)
         return updates
 
-    def answered(self, number: int) -> bool:
-        """A peer answered; False for an id that is not out (any more)."""
+    def renew(self, update: PeerUpdate) -> None:
+        """Give an update that is to be sent an id of its own."""
+        update.number = STATUS_IDS + self._next
+        self._next = (self._next + 1) % _STATUS_COUNT
+
+    def answered(self, number: int) -> PeerUpdate | None:
+        """A peer answered; None for an id that is not out (any more)."""
         for update in self.peers.values():
             if update.number == number:
                 update.number = -1
-                return True
-        return False
+                return update
+        return None
 
     def forget(self, address: int) -> None:
         """No QP is connected with that peer any more."""

@@ -181,7 +181,7 @@ class Prober:
     def _probe_tail(self, qp: SendQp) -> None:
         """Ask on another plane than that of the oldest missing packet."""
         tracker = qp.tracker
-        usable = qp.usable & self._side.up & qp.peer_ports
+        usable = qp.reachable(self._side.up)
         if not usable:
             return
         missing = tracker.first_missing()

@@ -205,6 +205,13 @@ class SendQp:
         """Whether the QP is in RTS."""
         return self.state == QpState.RTS
 
+    def reachable(self, up: int) -> int:
+        """Planes to send on (mask), of those that are up. When the peer is said to be reachable on none of
+        them, that may be old news, and trying costs nothing.
+        """
+        own = self.usable & up
+        return own & self.peer_ports or own
+
     # -- what may leave ----------------------------------------------------------------------------------
 
     def next_retransmission(self) -> int:

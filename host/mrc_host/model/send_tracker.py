@@ -187,7 +187,8 @@ class SendTracker:
         self.newly = []
         current = cumulative + 1 >= self.unacked
         moved = self._advance(cumulative)
-        distance = base - self.unacked
+        # A bitmap beyond everything sent shows nothing, and need not be shifted there.
+        distance = min(base - self.unacked, self.outstanding)
         shown = bitmap << distance if distance >= 0 else bitmap >> -distance
         fresh = shown & ~self._acked & (1 << self.outstanding) - 1
         self._acked |= fresh
