@@ -164,7 +164,7 @@ class ModelOptions:
             out_of_window="drop",
             resource_nack=False,
             error_nack=False,
-            sack_base_align=32,
+            sack_base_align=16,  # at 64 and 128 bit
             reverse_probes=False,
             mark_reaction=False,
             loss_blame="none",

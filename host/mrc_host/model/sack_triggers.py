@@ -80,7 +80,7 @@ class SackTriggers:
         self._turn = turn = self._following()
         count = self._count
         in_turn = plane == turn and (count > threshold or self._owed)
-        return self.strong or in_turn or count > 2 * threshold + 1
+        return self.strong or in_turn or count > 2 * threshold
 
     def add_duplicate(self, plane: int, below: bool, asks: bool) -> None:
         """A duplicate always triggers; one below the expected PSN is also acknowledged."""
