@@ -329,6 +329,7 @@ class CsrBlock(wiring.Component):
         rows_left = Signal(2)
         take_row = Signal()
         was_write = Signal()
+        refused, collects = Signal(), Signal()
         response = Signal(2)
         m.d.comb += [bus.bresp.eq(response), bus.rresp.eq(response)]
         take_write = bus.awvalid & bus.wvalid & ~commands.busy & ~(bus.arvalid & was_write)
@@ -359,17 +360,24 @@ class CsrBlock(wiring.Component):
             with m.State("LOOK"):
                 m.next = "READ"
                 with m.If(was_write):
-                    m.next = "WRITE"
+                    m.next = "JUDGE"
+            with m.State("JUDGE"):
+                # What the memory says of the row is too late to decide anything in the same cycle.
+                m.d.sync += [
+                    refused.eq(~(fact.writable & aligned & all_strobes) | ring_error),
+                    collects.eq(fact.wide == _COLLECTS),
+                ]
+                m.next = "WRITE"
             with m.State("WRITE"):
                 m.d.sync += response.eq(_OKAY)
                 m.next = "WRITTEN"
-                with m.If(~(fact.writable & aligned & all_strobes) | ring_error):
+                with m.If(refused):
                     m.d.sync += response.eq(_SLVERR)
                 with m.Elif(is_bell):
                     m.next = "RING"
                 with m.Elif(row == row_of("command")):
                     m.d.comb += [commands.start.eq(1), clear_value.eq(1)]
-                with m.Elif(fact.wide == _COLLECTS):
+                with m.Elif(collects):
                     m.d.comb += shift.eq(1)
                 with m.Else():
                     m.d.comb += [store_value.eq(1), settings_write.eq(1)]
