@@ -72,6 +72,14 @@ class EvProfiles:
         """Row of a place of a plane."""
         return (profile * self.planes + plane) * EV_VALUES_PER_PLANE + place
 
+    def row_of_value(self, profile: int, plane: int, value: int) -> int:
+        """Row of a plane that has a value on the wire; −1 when none has it (any more)."""
+        first = self.row(profile, plane, 0)
+        for row in range(first, first + EV_VALUES_PER_PLANE):
+            if self.populated[row] and self.value[row] == value:
+                return row
+        return -1
+
     def place_of(self, row: int) -> tuple[int, int, int]:
         """Profile, plane and place of a row."""
         block, place = divmod(row, EV_VALUES_PER_PLANE)
