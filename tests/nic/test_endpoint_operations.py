@@ -112,6 +112,14 @@ def test_slots_and_numbers_in_use(context):
     assert operations.post([probe() for _ in range(3)]).request_ids == (1, 2, 3)
 
 
+def test_numbers_run_out(context, monkeypatch):
+    monkeypatch.setattr("mrc_host.nic.endpoint_operations.HOST_REQUEST_IDS", 2)
+    operations = context.endpoint_operations
+    assert operations.post([probe(), probe()]).request_ids == (0, 1)
+    with refused("EAGAIN", r"endpoint.requests\[0\].request_id", "free within the last 10 ms"):
+        operations.post([probe()])
+
+
 def test_srv6_by_template(context):
     value = wire.ev_value(1, 5, 2)
     context.endpoint_operations.post([probe(path=SRV6, port=2, value=value)])

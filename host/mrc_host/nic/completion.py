@@ -90,7 +90,14 @@ class CompletionQueue:
         context.nic.watch(number, self.ring.bus_address, self.ring.length)
 
     def poll(self, limit: int = 16) -> list[WorkCompletion]:
-        """Take up to ``limit`` completions: those of the engine first, then receives the driver flushed."""
+        """Take up to ``limit`` completions: those of the engine first, then receives the driver flushed.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for the limit.
+        """
+        check_range("cq.poll.limit", limit, 1, COUNT_MASK)
         completions: list[WorkCompletion] = []
         while len(completions) < limit:
             completion = self._take_entry() or (self._software.popleft() if self._software else None)

@@ -21,7 +21,6 @@ from mrc_host.nic.numbers import NumberPool
 from mrc_host.nic.ports import Ports
 from mrc_host.nic.queue_pair import QueuePair
 from mrc_host.nic.verbs_error import VerbsError, check_range
-from mrc_rtl.config import TICK_PS
 from mrc_rtl.tables import DeviceFlag
 
 __all__ = ["AsyncEvent", "Context", "Identity", "Settings"]
@@ -83,12 +82,11 @@ class Context:
 
     def _configure(self) -> None:
         driver, identity, settings = self.driver, self.identity, self.settings
-        planes = self.capabilities.planes
+        identity.check(self.capabilities.planes)
+        settings.check()
         for name, macs in (("mac", identity.macs), ("next_hop_mac", identity.next_hop_macs)):
-            if len(macs) != planes:
-                raise VerbsError("EINVAL", f"identity.{name}s", len(macs), f"{planes}, one for each port")
             for plane, mac in enumerate(macs):
-                driver.write(f"port_{name}", check_range(f"identity.{name}", mac, 0, (1 << 48) - 1), plane)
+                driver.write(f"port_{name}", mac, plane)
         driver.write("own_address", identity.address)
         driver.write("own_usid", identity.usid)
         driver.write("usid_block", identity.usid_block)
@@ -106,9 +104,8 @@ class Context:
             dscp_trimmed_last_hop=settings.dscp_trimmed_last_hop,
         )
         driver.write("trimming", int(settings.trimming))
-        driver.write("sack_threshold", check_range("sack_threshold", settings.sack_threshold, 1024, 65_536))
-        ticks = -(-settings.base_rtt_ps // TICK_PS)
-        driver.write("base_rtt", check_range("base_rtt_ps / 128 ns", ticks, 1, 0xFFFF))
+        driver.write("sack_threshold", settings.sack_threshold)
+        driver.write("base_rtt", settings.base_rtt_ticks)
         driver.write_fields("control", enable=1)
 
     # -- ports -------------------------------------------------------------------------------------------
@@ -236,11 +233,13 @@ class Context:
         VerbsError
             EINVAL when the objects belong to another device, ENOMEM when all are in use.
         """
-        for name, thing in (
-            ("pd", domain),
-            ("send_cq", send_queue),
-            ("recv_cq", receive_queue or send_queue),
+        for name, thing, kind in (
+            ("pd", domain, ProtectionDomain),
+            ("send_cq", send_queue, CompletionQueue),
+            ("recv_cq", receive_queue or send_queue, CompletionQueue),
         ):
+            if not isinstance(thing, kind):
+                raise VerbsError("EINVAL", f"qp.{name}", thing, f"of type {kind.__name__}")
             if thing.context is not self:
                 raise VerbsError("EINVAL", f"qp.{name}", "an object of another device", "of this device")
         index = self.queue_pair_numbers.take()

@@ -232,10 +232,13 @@ class EvProfile(EvOperations):
         VerbsError
             EINVAL for the number of planes, of values, or for a value that does not fit 32 bits.
         """
-        if len(planes) != config.planes:
-            raise VerbsError("EINVAL", "ev_profile.planes", len(planes), f"{config.planes}, one list a plane")
+        if not isinstance(planes, list | tuple) or len(planes) != config.planes:
+            found = len(planes) if isinstance(planes, list | tuple) else planes
+            raise VerbsError("EINVAL", "ev_profile.planes", found, f"{config.planes}, one list a plane")
         limit = min(EV_VALUES_PER_PLANE, config.evs_per_plane)
         for plane, values in enumerate(planes):
+            if not isinstance(values, list | tuple):
+                raise VerbsError("EINVAL", f"ev_profile.planes[{plane}]", values, "a list of values")
             check_range(f"ev_profile.planes[{plane}].count", len(values), 1, limit)
             for value in values:
                 check_range(f"ev_profile.planes[{plane}].value", value, 0, (1 << WIRE_EV_BITS) - 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from mrc_host.fabric.usid import UsidPlan
+from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl import wire
 from mrc_rtl.config import TICK_PS
 
@@ -32,6 +33,25 @@ class Identity:
     macs: tuple[int, ...]
     next_hop_macs: tuple[int, ...]
     usid_block: int = wire.USID_BLOCK
+
+    def check(self, planes: int) -> None:
+        """Check all of it for a device with so many planes.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for a value out of range or another number of MAC addresses.
+        """
+        check_range("identity.address", self.address, 0, (1 << 128) - 1)
+        check_range("identity.usid", self.usid, 0, 0xFFFF)
+        check_range("identity.usid_block", self.usid_block, 0, (1 << 32) - 1)
+        for name in ("mac", "next_hop_mac"):
+            macs = getattr(self, f"{name}s")
+            if not isinstance(macs, tuple | list) or len(macs) != planes:
+                found = len(macs) if isinstance(macs, tuple | list) else macs
+                raise VerbsError("EINVAL", f"identity.{name}s", found, f"{planes}, one for each port")
+            for mac in macs:
+                check_range(f"identity.{name}", mac, 0, (1 << 48) - 1)
 
     @classmethod
     def of_host(cls, plan: UsidPlan, host: int) -> Identity:
@@ -72,3 +92,27 @@ class Settings:
     trimming: bool = False
     sack_threshold: int = 16_384
     base_rtt_ps: int = 63 * TICK_PS
+
+    @property
+    def base_rtt_ticks(self) -> int:
+        """Round-trip time of the empty network in ticks of 128 ns, rounded up."""
+        return -(-self.base_rtt_ps // TICK_PS)
+
+    def check(self) -> None:
+        """Check all of them.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for a value out of range.
+        """
+        check_range("udp_destination_port", self.udp_destination_port, 1, 0xFFFF)
+        for field in fields(self):
+            if field.name.startswith("dscp_"):
+                check_range(field.name, getattr(self, field.name), 0, 63)
+        if not isinstance(self.trimming, bool):
+            raise VerbsError("EINVAL", "trimming", self.trimming, "True or False")
+        check_range("sack_threshold", self.sack_threshold, 1024, 65_536)
+        if not isinstance(self.base_rtt_ps, int):
+            raise VerbsError("EINVAL", "base_rtt_ps", self.base_rtt_ps, "a whole number of ps")
+        check_range("base_rtt_ps / 128 ns", self.base_rtt_ticks, 1, 0xFFFF)

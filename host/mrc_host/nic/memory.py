@@ -61,7 +61,9 @@ class Buffer:
         VerbsError
             EINVAL when the piece does not lie inside.
         """
-        if offset < 0 or length < 0 or offset + length > self.length:
+        check_range("buffer.offset", offset, 0, (1 << 64) - 1)
+        check_range("buffer.length", length, 0, (1 << 64) - 1)
+        if offset + length > self.length:
             raise VerbsError("EINVAL", "buffer.part", (offset, length), f"inside {self.length} bytes")
         return Buffer(self.address + offset, self.bus_address + offset, self.data[offset : offset + length])
 
@@ -87,8 +89,9 @@ class Allocator:
         VerbsError
             ENOMEM when the memory is used up.
         """
+        check_range("buffer.alignment", alignment, 1, len(self._memory))
         start = -(-self._next // alignment) * alignment
-        if length < 1 or start + length > len(self._memory):
+        if not isinstance(length, int) or length < 1 or start + length > len(self._memory):
             raise VerbsError("ENOMEM", "buffer.length", length, f"between 1 and {len(self._memory) - start}")
         self._next = start + length
         return Buffer(VIRTUAL_BASE + start, start, self._memory[start : start + length])
@@ -128,6 +131,9 @@ class ProtectionDomain:
         VerbsError
             EINVAL for rights or addresses, ENOMEM when all regions are in use.
         """
+        for name, value, kind in (("mr.buffer", buffer, Buffer), ("mr.access", access, Access)):
+            if not isinstance(value, kind):
+                raise VerbsError("EINVAL", name, value, f"of type {kind.__name__}")
         if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
             raise VerbsError(
                 "EINVAL", "mr.access", access, "with LOCAL_WRITE when it has REMOTE_WRITE (verbs)"

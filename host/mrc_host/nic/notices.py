@@ -113,7 +113,14 @@ class NoticeRing:
             self._write()
 
     def poll_ev_events(self, limit: int = 16) -> list[EvEvent]:
-        """Take up to ``limit`` EV events, the oldest first."""
+        """Take up to ``limit`` EV events, the oldest first.
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for the limit.
+        """
+        check_range("ev_events.limit", limit, 1, COUNT_MASK)
         self.read()
         return [self._ev_events.popleft() for _ in range(min(limit, len(self._ev_events)))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mrc_host.fabric.usid import QpTemplate
+from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl import wire
 from mrc_rtl.tables import TEMPLATE_IMAGE_OFFSET, TEMPLATE_WORDS, Encapsulation
 
@@ -22,12 +23,23 @@ class Path:
     outer : QpTemplate, optional
         Outer addresses for SRv6 (``UsidPlan.template``); None sends plain IPv6.
 
+    Raises
+    ------
+    VerbsError
+        EINVAL for an address that does not fit, or another type of template.
+
     Source: profile.md 2; protocol.md 1.1, 1.16.
     """
 
     source: int
     destination: int
     outer: QpTemplate | None = None
+
+    def __post_init__(self) -> None:
+        check_range("path.source", self.source, 0, (1 << 128) - 1)
+        check_range("path.destination", self.destination, 0, (1 << 128) - 1)
+        if self.outer is not None and not isinstance(self.outer, QpTemplate):
+            raise VerbsError("EINVAL", "path.outer", self.outer, "of type QpTemplate, or None")
 
     def template_words(self, *, destination_qpn: int, partition_key: int, udp_port: int) -> list[int]:
         """Return the header template of a QP as the 64-bit words of the TEMPLATE table.

@@ -30,7 +30,7 @@ from mrc_host.nic.path import Path
 from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl.tables import DeviceFlag, QpState
 
-__all__ = ["UNSUPPORTED_VERBS", "QpHint", "Retry", "check_attributes"]
+__all__ = ["LARGEST_PSN", "UNSUPPORTED_VERBS", "QpHint", "Retry", "attribute_names", "check_attributes"]
 
 SOURCE = "protocol 1.20"
 LARGEST_PSN = (1 << 24) - 1
@@ -212,6 +212,18 @@ _STEPS: dict[tuple[QpState, QpState], tuple[tuple[str, ...], dict[str, Any]]] = 
 }
 
 
+def attribute_names(state: QpState | None = None) -> tuple[str, ...]:
+    """Return the names of all attributes, or of those that belong to the step to a state."""
+    if state is None:
+        return tuple(_CHECKS)
+    return tuple(
+        name
+        for (_, after), (needed, allowed) in _STEPS.items()
+        if after is state
+        for name in (*needed, *allowed)
+    )
+
+
 def check_attributes(
     capabilities: Capabilities, before: QpState, after: QpState, attributes: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -224,6 +236,8 @@ def check_attributes(
         a value out of range; EOPNOTSUPP for an attribute of the verbs that MRC does not have, and for what
         the device cannot do.
     """
+    if not isinstance(after, QpState):
+        raise VerbsError("EINVAL", "qp.state", after, "of type QpState")
     if after in (QpState.ERROR, QpState.RESET):
         needed: tuple[str, ...] = ()
         allowed: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from mrc_host.nic.connection import Endpoint, RemoteRegion
 from mrc_host.nic.ev_profile import EvProfile
 from mrc_host.nic.memory import ProtectionDomain
 from mrc_host.nic.path import Path
-from mrc_host.nic.qp_attributes import Retry, check_attributes
+from mrc_host.nic.qp_attributes import LARGEST_PSN, Retry, check_attributes
 from mrc_host.nic.qp_rows import option_row, receive_row, send_row
 from mrc_host.nic.qp_status import QpStatus
 from mrc_host.nic.verbs_error import VerbsError, check_range
@@ -104,7 +104,13 @@ class QueuePair:
             First PSN this end will send, ``sq_psn``.
         regions : sequence of RemoteRegion
             Memory the peer may write (``MemoryRegion.remote``).
+
+        Raises
+        ------
+        VerbsError
+            EINVAL for the PSN.
         """
+        check_range("qp.sq_psn", starting_psn, 0, LARGEST_PSN)
         capabilities = self.context.capabilities
         return Endpoint(
             qp_number=self.number,
@@ -180,6 +186,8 @@ class QueuePair:
         VerbsError
             As :meth:`modify`; EINVAL for a dynamic MPR that the peer does not want.
         """
+        if not isinstance(peer, Endpoint):
+            raise VerbsError("EINVAL", "qp.peer", peer, "of type Endpoint")
         if dynamic_mpr and not peer.dynamic_mpr:
             raise VerbsError("EINVAL", "qp.dynamic_mpr", dynamic_mpr, "False unless the peer wants it too")
         self.modify(
