@@ -28,6 +28,28 @@ def add(s: "Sequencer") -> None:
     with ``step_up`` and ``step_down`` it is one more or less.
     """
     m, context = s.m, s.context
+    # Latched in LOOK: where the PSN of the operation stands.
+    s.relative = Signal(24)  # PSN - oldest unacknowledged
+    s.ack_relative = Signal(24)  # PSN - first PSN without transport ACK
+    s.behind = Signal(24)  # next new PSN - PSN
+    # Latched in WEIGH: what the comparisons and the tracker say of it.
+    s.in_window = Signal()
+    s.at_end = Signal()  # the PSN is the next new one
+    s.was_acked = Signal()
+    s.was_queued = Signal()
+    s.same_ev = Signal()
+    s.acceptable = Signal()  # the PSN is not before the oldest unacknowledged nor beyond the next
+    s.advances = Signal()  # and it is not the oldest unacknowledged itself
+    s.ack_advances = Signal()  # the PSN is behind the first without transport ACK
+    s.covered = Signal()  # the oldest request is opened, and its last PSN has its transport ACK
+    s.unfinished = Signal()  # some request is posted and not completed
+    s.opened = Signal()  # some request is opened and not completed,
+    s.one_opened = Signal()  # just one is
+    s.refused = Signal()  # the host's command is not allowed
+    s.starts_anew = Signal()  # it begins or ends a QP
+    s.exhausted = Signal()  # no further timeout is allowed
+    s.free = Signal(s.slot_bits + 1)  # requests that may still be posted
+
     feedback = s.feedback.payload
     s.seth = SETH(feedback.body[BODY_BITS - SETH.size :])
     s.neth = NETH(feedback.body[BODY_BITS - NETH.size :])

@@ -1,13 +1,13 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
 from ..records import PORT_COUNTERS, GlobalCounter, counter_event, feedback_record, qp_error
 from ..tables import CompletionStatus, QpErrorReason, QpState
-from . import aim, operations, queues, turn
+from . import aim, choice, operations, queues, turn
 from .context import ContextStore, SettingsStore, qp_settings, send_context
 from .qp_table import host_command
 from .queues import Operation
@@ -150,32 +150,10 @@ class Sequencer(wiring.Component):
         self.others = Signal()  # any but a QP's current turn could be taken
         queues.add(self)
 
-        # Latched in LOOK: where the PSN of the operation stands.
-        self.relative = Signal(24)  # PSN - oldest unacknowledged
-        self.ack_relative = Signal(24)  # PSN - first PSN without transport ACK
-        self.behind = Signal(24)  # next new PSN - PSN
-        # Latched in WEIGH: what the comparisons and the tracker say of it.
-        self.in_window = Signal()
-        self.at_end = Signal()  # the PSN is the next new one
-        self.was_acked = Signal()
-        self.was_queued = Signal()
-        self.same_ev = Signal()
-        self.acceptable = Signal()  # the PSN is not before the oldest unacknowledged nor beyond the next
-        self.advances = Signal()  # and it is not the oldest unacknowledged itself
-        self.ack_advances = Signal()  # the PSN is behind the first without transport ACK
-        self.covered = Signal()  # the oldest request is opened, and its last PSN has its transport ACK
-        self.unfinished = Signal()  # some request is posted and not completed
-        self.opened = Signal()  # some request is opened and not completed,
-        self.one_opened = Signal()  # just one is
-        self.refused = Signal()  # the host's command is not allowed
-        self.starts_anew = Signal()  # it begins or ends a QP
-        self.exhausted = Signal()  # no further timeout is allowed
-        self.free = Signal(self.slot_bits + 1)  # requests that may still be posted
         # New PSNs that the window still allows: the limit less those given out and not SACKed.
         self.window = Signal(len(self.settings.mpr_psns) + 1)
         self.window_open = Signal()
         # For the end of the operation.
-        self.progress = Signal()
         self.restart_timer = Signal()
         self.complete = Signal()
         self.announce = Signal()
@@ -242,7 +220,7 @@ class Sequencer(wiring.Component):
         room = Signal()
         m.d.sync += room.eq((self.counts.level < 4) & (self.errors.level < 2) & store.cleared)
         waiting = queues.waiting_operations(self)
-        some = self._choose(waiting)
+        some = choice.add(self, waiting)
         with m.FSM() as states:
             with m.State("PICK"):
                 with m.If(room & some):
@@ -251,7 +229,7 @@ class Sequencer(wiring.Component):
                 with m.Else():
                     m.d.comb += self.between.eq(1)
             with m.State("LOAD"):
-                m.d.sync += [flag.eq(0) for flag in (self.progress, self.restart_timer, self.complete)]
+                m.d.sync += [flag.eq(0) for flag in (self.restart_timer, self.complete)]
                 m.d.sync += [self.announce.eq(0), self.late_count.eq(0), self.at_end.eq(0)]
                 m.d.comb += self.host_settings.read.eq(1)
                 with m.If(store.shift):
@@ -346,58 +324,6 @@ class Sequencer(wiring.Component):
             m.d.comb += self.new_entry.again.eq(1)
 
     # Parts -------------------------------------------------------------------------------------------
-
-    def _choose(self, waiting: Signal) -> Value:
-        """Choose an operation and its QP: of the kinds that waited a cycle ago, one not served lately.
-
-        Returns whether any could be taken.
-        """
-        m = self.m
-        # One cycle old, which is soon enough: nothing stops waiting but by an operation, and that one has
-        # its last cycle behind it. Only a timer's report is withdrawn, by a command to the timers.
-        served = Signal(len(Operation))
-        fresh = Signal(len(Operation))
-        candidates = Signal(len(Operation))
-        chosen = Signal(len(Operation))
-        new_round = Signal()
-        able = Signal(len(Operation))
-        m.d.comb += [
-            able.eq(waiting),
-            fresh.eq(able & ~served),
-            candidates.eq(Mux(fresh.any(), fresh, able)),
-            self.others.eq(chosen[: Operation.TURN].any() | self.ready_queue.r_rdy),
-        ]
-        with m.If(self.ending | self.timer_valid):
-            m.d.comb += able[Operation.TIMEOUT].eq(0)
-        m.d.sync += new_round.eq(~fresh.any())
-        m.d.sync += [chosen[n].eq(candidates[n] & ~candidates[:n].any()) for n in range(len(Operation))]
-        sources = {
-            Operation.SENT: self.again.payload.qp,
-            Operation.FAILED: self.failed.payload.qp,
-            Operation.ERROR: self.error_in.payload.qp,
-            Operation.FEEDBACK: self.feedback.payload.qp,
-            Operation.TIMEOUT: self.expired.payload.qp,
-            Operation.HOST: self.host.payload.qp,
-            Operation.DOORBELL: self.doorbell.payload.qp,
-            Operation.COMPLETE: self.complete_queue.r_data,
-            Operation.RETRANSMIT: self.entry.qp,
-            Operation.TURN: self.ready_queue.r_data,
-        }
-        next_qp = Signal(self.config.qp_bits)
-        m.d.comb += [
-            next_qp.eq(self.qp),
-            self.store.qp.eq(next_qp),
-            self.host_settings.read_qp.eq(self.qp),
-        ]
-        with m.If(self.take):
-            m.d.comb += self.store.change.eq(1)
-            m.d.sync += [self.qp.eq(next_qp), served.eq(Mux(new_round, chosen, served | chosen))]
-            with m.Switch(chosen):
-                for operation in Operation:
-                    with m.Case("-" * (len(Operation) - 1 - operation) + "1" + "-" * operation):
-                        m.d.comb += next_qp.eq(sources[operation])
-                        m.d.sync += self.operation.eq(operation)
-        return chosen.any()
 
     def _tail(self) -> None:
         """Queues, timer and context at the end of an operation."""
