@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_host.benches.engine_rates import engine_efficiency, packet_intervals
+from mrc_host.benches.model_speed import model_packets_per_second
 from mrc_host.benches.rig import small_state
 from mrc_host.benches.simulation_speed import cocotb_speed, simulation_speed
 from mrc_host.benches.state_size import state_size
@@ -194,6 +195,20 @@ def bench_software(reduced: bool) -> Iterator[Measure]:
     )
 
 
+def bench_model(reduced: bool) -> Iterator[Measure]:
+    """Packets a second of the golden model."""
+    for name, hosts, megabytes in (("8x4", 8, 2 if reduced else 8), ("128", 128, 2)):
+        if reduced and hosts > 8:
+            continue
+        yield Measure(
+            f"model_packets_per_second_{name}",
+            model_packets_per_second(hosts, megabytes),
+            "1/s",
+            f"packets sent by {hosts} model NICs with 4 planes of 100 Gb/s, over the processor time of the "
+            "simulation: NICs, fabric, software and packet log",
+        )
+
+
 def bench_state(reduced: bool) -> Iterator[Measure]:
     """Memory per queue pair."""
     size = state_size()
@@ -217,6 +232,7 @@ def bench_state(reduced: bool) -> Iterator[Measure]:
 
 BENCHES: dict[str, Bench] = {
     "software": bench_software,
+    "model": bench_model,
     "state": bench_state,
     "simulation": bench_simulation,
     "engine": bench_engine,

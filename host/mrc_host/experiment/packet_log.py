@@ -1,6 +1,6 @@
 """A log of every MRC packet at every NIC port.
 
-Rows are kept in flat columns and ordered at the end by time and port, so that the log of a run is the same
+Rows are kept in one flat array and ordered at the end by time and port, so that the log of a run is the same
 whatever the windows and threads.
 """
 
@@ -83,22 +83,22 @@ class PacketLog(NicObserver):
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
-        self._columns = tuple(array("q") for _ in COLUMNS)
+        self._values = array("q")
         self._writes = {opcode for opcode in range(256) if has_payload(opcode)}
         if fabric is not None:
             fabric.observe(self)
 
     def append(self, row: PacketRow) -> None:
         """Add a row."""
-        for column, value in zip(self._columns, row, strict=True):
-            column.append(value)
+        self._values.extend(row)
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._values) // len(COLUMNS)
 
     def columns(self) -> PacketColumns:
         """Return all rows as columns, ordered by time, then as they were logged."""
-        columns = {name: np.array(column, dtype=np.int64) for name, column in zip(COLUMNS, self._columns)}
+        table = np.array(self._values, dtype=np.int64).reshape(-1, len(COLUMNS))
+        columns = {name: table[:, number] for number, name in enumerate(COLUMNS)}
         order = np.lexsort((columns["plane"], columns["nic"], columns["arrived"], columns["time_ps"]))
         return {name: column[order] for name, column in columns.items()}
 

@@ -112,6 +112,7 @@ class ModelEngine(Shell, CommandPort):
         self._receive_ps: int = RECEIVE_CYCLES * config.clock_ps
         latency = TRANSMIT_CYCLES * config.clock_ps
         self.ports: list[Port] = [Port(p, byte_ps, latency) for p in range(planes)]
+        self._rooms: int = (1 << planes) - 1
         self._encoders = [FrameEncoder(p, self.settings, options) for p in range(planes)]
         self._decoders = [PortReceiver(p, self.settings, options, config.mtu) for p in range(planes)]
         self.memory = HostMemory(memory.size)
@@ -133,7 +134,7 @@ class ModelEngine(Shell, CommandPort):
             self, options, self.regions, self.memory, self._memory_port, self.watches, seed
         )
         self.requester = make_requester(self, options)
-        self.responder.requester = self.requester
+        self.responder.attach(self.requester)
         self.registers = RegisterBlock(config, self.settings, self)
         self._commands = TableCommands(
             config,
@@ -222,7 +223,11 @@ class ModelEngine(Shell, CommandPort):
 
     def room(self, plane: int) -> bool:
         """Whether the transmit FIFO of a plane takes one more frame of any size."""
-        return self.ports[plane].room(self.now_ps)
+        return self._rooms >> plane & 1 == 1
+
+    def rooms(self) -> int:
+        """Bit p: plane p has room; a plane without has a call planned for when it has again."""
+        return self._rooms
 
     def start_ps(self, plane: int) -> int:
         """When the first bit of a frame put into the transmit FIFO of a plane now would leave."""
@@ -258,13 +263,13 @@ class ModelEngine(Shell, CommandPort):
             self.counters[first + PortCounter.TX_RETRANSMISSIONS] += 1
         else:
             self.counters[first + PortCounter.TX_DATA] += 1
-        if not port.room_event and not port.room(self.now_ps):
-            port.room_event = True
+        if self._rooms >> plane & 1 and not port.room(self.now_ps):
+            self._rooms &= ~(1 << plane)
             self.agenda.enter(port.room_ps, INSIDE, self._room_again, plane)
 
     def _room_again(self, plane: int) -> None:
         """The requester is pumped behind every call, so that there is nothing more to do."""
-        self.ports[plane].room_event = False
+        self._rooms |= 1 << plane
 
     def arrive(self, plane: int, time_first_bit_ps: int, frame: bytes, bad_fcs: bool) -> None:
         """A frame begins to arrive."""

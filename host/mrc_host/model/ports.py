@@ -56,7 +56,6 @@ class Port:
         "link_up",
         "lost_link_down",
         "number",
-        "room_event",
     )
 
     def __init__(self, number: int, byte_ps: Fraction, latency_ps: int) -> None:
@@ -72,8 +71,6 @@ class Port:
         self.link_up: bool = True
         self.administratively_up: bool = True
         self.lost_link_down: int = 0
-        self.room_event: bool = False
-        """A call for the time at which there is room again has been planned."""
 
     @property
     def up(self) -> bool:

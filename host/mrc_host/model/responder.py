@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from mrc_host.model.endpoint_answers import EndpointAnswers, answer_to
 from mrc_host.model.immediates import Delivery
 from mrc_host.model.memory_port import MemoryPort
 from mrc_host.model.options import ModelOptions
@@ -17,13 +18,13 @@ from mrc_host.model.receive_tracker import nominal_bytes
 from mrc_host.model.regions import HostMemory, MemoryRegions
 from mrc_host.model.reverse_evs import ReverseEvs
 from mrc_host.model.sack_triggers import PLAIN_LIMIT, QUEUE_DEPTH
-from mrc_host.model.shell import RESPONDER_REQUESTS, Requester, Responder, Shell
+from mrc_host.model.shell import Requester, Responder, Shell
 from mrc_host.nic.base import Watch
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, TICK_PS
 from mrc_rtl.records import GlobalCounter, PortCounter, TraceKind, Trimmed
 from mrc_rtl.tables import CompletionStatus, QpErrorReason, QpState, WorkRequestOpcode
-from mrc_rtl.wire import AethSyndrome, EndpointOp, Mark, NackReason, Opcode
+from mrc_rtl.wire import AethSyndrome, Mark, NackReason, Opcode
 
 __all__ = ["ModelResponder"]
 
@@ -72,7 +73,7 @@ class ModelResponder(Responder):
     Attributes
     ----------
     requester : Requester
-        Set by the shell before the first packet comes.
+        Set by :meth:`attach`.
     qps : list of ReceiveQp
     reverse : ReverseEvs
     """
@@ -89,14 +90,15 @@ class ModelResponder(Responder):
     ) -> None:
         config = shell.config
         self._shell = shell
+        self.requester: Requester
         self._options = options
         self._regions = regions
         self._memory = memory
         self._port = port
         self._watches = watches
-        self.requester: Requester
         self.qps: list[ReceiveQp] = [ReceiveQp(config) for _ in range(config.qps)]
         self.reverse = ReverseEvs(config.qps, config.planes, seed)
+        self._endpoint = EndpointAnswers(shell, options, self.qps, self.reverse)
         self._placements: deque[_Placement] = deque()
         self._held: list[int] = [0] * config.planes
         self._waiting: int = 0
@@ -104,13 +106,18 @@ class ModelResponder(Responder):
         self._reverse_path: bool = options.control_path == "reverse"
         self._trace: bool = config.trace
 
+    def attach(self, requester: Requester) -> None:
+        """Tell the responder its requester, before the first packet comes."""
+        self.requester = requester
+        self._endpoint.requester = requester
+
     # -- arrival -----------------------------------------------------------------------------------------
 
     def on_packet(self, packet: ModelPacket) -> None:
         """A frame that passed the port's checks (addresses, lengths, ICRC unless trimmed)."""
         opcode = packet.opcode
         if opcode == _REQUEST or opcode == _RESPONSE:
-            self._endpoint(packet)
+            self._endpoint.arrived(packet)
             return
         index = packet.destination_qpn - QP_NUMBER_BASE
         if not 0 <= index < len(self.qps):
@@ -210,7 +217,7 @@ class ModelResponder(Responder):
         ):
             self._refuse_immediate(qp, packet.qp)
         elif self._reverse_path and self._options.reverse_probes:
-            self._probe_reverse(packet.qp)
+            self._endpoint.probe_reverse(packet.qp)
         return PortCounter.ACCEPTED
 
     # -- memory ------------------------------------------------------------------------------------------
@@ -300,17 +307,7 @@ class ModelResponder(Responder):
         return self._shell.settings.base_rtt * TICK_PS
 
     def _answer(self, opcode: int, packet: ModelPacket) -> ModelPacket:
-        """An answer to a packet; its time is filled in when it leaves."""
-        answer = ModelPacket(opcode, packet.qp, packet.psn)
-        answer.acknowledged_psn = packet.psn
-        answer.entropy = packet.ev
-        answer.timestamped = packet.timestamped
-        if packet.timestamped:
-            age = packet.timestamp
-            if self._options.service_time:
-                age -= packet.received_ps // TICK_PS
-            answer.timestamp = age & _TICK
-        return answer
+        return answer_to(opcode, packet, self._options.service_time)
 
     def _sack(self, qp: ReceiveQp, packet: ModelPacket, answer: ModelPacket, strong: bool) -> None:
         """Queue a SACK, and the transport ACK that is due with it."""
@@ -424,76 +421,6 @@ class ModelResponder(Responder):
             elif qp.penalised:
                 packet.restore = True
 
-    # -- endpoint operations and reverse path ------------------------------------------------------------
-
-    def _endpoint(self, packet: ModelPacket) -> None:
-        """Endpoint requests and responses on QPN 2 (protocol.md 1.13, 1.14)."""
-        if packet.destination_qpn != wire.ENDPOINT_QPN:
-            self._count(packet, PortCounter.DROP_QP)
-            return
-        if packet.opcode == _RESPONSE or packet.source == self._shell.settings.own_address:
-            self._count(packet, PortCounter.CONTROL)
-            if packet.psn & RESPONDER_REQUESTS and packet.opcode == _RESPONSE:
-                self.reverse.answered(packet.psn & ~RESPONDER_REQUESTS, self._shell.now_ps)
-            else:
-                self.requester.on_endpoint_response(packet)
-            return
-        answer = self._answer(_RESPONSE, packet)
-        answer.qp = self.qp_of_peer(packet.source)
-        answer.operation = packet.operation
-        if answer.qp < 0 and not self._way_back(packet, answer):
-            self._count(packet, PortCounter.DROP_PEER)
-            return
-        self._count(packet, PortCounter.CONTROL)
-        if packet.operation == EndpointOp.PORT_STATUS_UPDATE:
-            self.requester.on_peer_ports(packet.source, packet.port_mask)
-        self.requester.enqueue_control(answer, answer.qp, packet.plane)
-
-    def qp_of_peer(self, address: int) -> int:
-        """Index of a QP that is connected with a host, −1 when there is none."""
-        for index, qp in enumerate(self.qps):
-            if qp.receiving and qp.peer == address:
-                return index
-        return -1
-
-    def _way_back(self, packet: ModelPacket, answer: ModelPacket) -> bool:
-        """Path of an answer to a host no QP is connected with: over the request's plane and uplink."""
-        answer.ev = packet.ev
-        answer.destination = packet.source
-        if not packet.outer_source:
-            return True
-        own = self._shell.outer_source(packet.plane)
-        if not own:
-            return False
-        answer.outer_source = own
-        own_t0, _ = _first_usids(own)
-        peer_t0, peer_host = _first_usids(packet.outer_source)
-        uplink = wire.EV.unpack(packet.ev)["uplink"]
-        path = [own_t0, peer_host]
-        if own_t0 != peer_t0:
-            path = [own_t0, wire.usid_value(packet.plane, wire.Tier.T1, max(1, uplink)), peer_t0, peer_host]
-        answer.outer_destination = wire.outer_address(path)
-        return True
-
-    def _probe_reverse(self, index: int) -> None:
-        """Send an endpoint probe with a random EV when the QP receives and does not send (2.6)."""
-        shell, rtt = self._shell, self._rtt_ps
-        sent = shell.data_sent_ps(index)
-        recently = sent >= 0 and shell.now_ps - sent < rtt
-        if recently or not self.reverse.due(index, shell.now_ps, rtt):
-            return
-        plane = self.reverse.next_plane(index)
-        choices = self.requester.good_evs(index, plane) if shell.port_up(plane) else []
-        if not choices:
-            return
-        number, ev = self.reverse.probe(index, plane, choices)
-        probe = ModelPacket(_REQUEST, index, RESPONDER_REQUESTS | number)
-        probe.operation = int(EndpointOp.EV_PROBE)
-        probe.ev = ev
-        probe.timestamped = True
-        probe.timestamp = shell.tick & _TICK
-        self.requester.enqueue_control(probe, index, plane)
-
     # -- life of a QP ------------------------------------------------------------------------------------
 
     def on_error(self, qp: int) -> None:
@@ -519,10 +446,3 @@ class ModelResponder(Responder):
 
     def _count(self, packet: ModelPacket, outcome: PortCounter) -> None:
         self._shell.count_port(packet.plane, outcome)
-
-
-def _first_usids(address: int) -> tuple[int, int]:
-    """The first two uSIDs of an outer address."""
-    low = 128 - wire.USID_BLOCK_BITS - 2 * wire.USID_BITS
-    both = address >> low & 0xFFFF_FFFF
-    return both >> 16, both & 0xFFFF

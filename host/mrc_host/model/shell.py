@@ -113,6 +113,10 @@ class Shell(ABC):
         """When the first bit of a frame would leave that is put into the transmit FIFO of a plane now."""
         return self.now_ps
 
+    def rooms(self) -> int:
+        """Bit p: plane p has room."""
+        return sum(self.room(plane) << plane for plane in range(self.config.planes))
+
     @abstractmethod
     def port_up(self, plane: int) -> bool:
         """Whether a port has link and is administratively up."""
