@@ -89,6 +89,7 @@ class Binder:
         self._plane: int = 0
         self._ev: int = 0
         self._alarm_ps: int = -1
+        self._end_ps: int = -1
         self._round_end_ps: int = -1
         self._last_round_end_ps: int = -1
         self._byte_ps: int = self._shell.byte_time_ps(0)
@@ -126,13 +127,7 @@ class Binder:
         return max(self._shell.settings.base_rtt * TICK_PS // 2, self._two_frames_ps)
 
     def _look_for_room(self) -> None:
-        shell = self._shell
-        up = self._side.up
-        room = 0
-        for plane in range(self._side.planes):
-            if up >> plane & 1 and shell.room(plane):
-                room |= 1 << plane
-        self._room = room
+        self._room = self._shell.rooms() & self._side.up
         self.rounds.patience_ps = self._patience()
 
     def _leave(self, plane: int, packet: ModelPacket) -> None:
@@ -319,6 +314,7 @@ class Binder:
             if index == NONE:
                 usable &= ~(1 << plane)
                 continue
+            self._note_end()
             rounds.take(plane)
             self._plane, self._ev = plane, index
             if qp.evs.changes:
@@ -336,12 +332,16 @@ class Binder:
             wait_ps = max(before_ps - end_ps + 1, _DECISION_CYCLES * self._shell.config.clock_ps)
             self._look_again(self._shell.now_ps + wait_ps)
             return False
-        if self.rounds.begins_round:
-            self._last_round_end_ps = before_ps
-            self._round_end_ps = end_ps
-        elif end_ps > self._round_end_ps:
-            self._round_end_ps = end_ps
+        self._end_ps = end_ps
         return True
+
+    def _note_end(self) -> None:
+        """The frame whose end was looked at last is sent."""
+        if self.rounds.begins_round:
+            self._last_round_end_ps = self._round_end_ps
+            self._round_end_ps = self._end_ps
+        elif self._end_ps > self._round_end_ps:
+            self._round_end_ps = self._end_ps
 
     def _look_again(self, time_ps: int) -> None:
         if self._alarm_ps != time_ps:
