@@ -197,6 +197,26 @@ def test_planes_take_turns_and_every_ev_is_used():
     assert all(packet.ev >> 24 & 7 == packet.plane for packet in packets)
 
 
+def test_a_retransmission_avoids_the_only_ev_of_a_plane():
+    bench = Bench(
+        planes=2,
+        evs=1,
+        row={"exponential_count": 25},
+        tail_probe=False,
+        recovery_probes=False,
+        loss_blame="none",
+    )
+    for parity in range(2):
+        bench.post((2 + parity) * MTU)  # the turn is once at one plane and once at the other
+        first = bench.take()[0]
+        bench.wait(T_PS)
+        (again,) = bench.writes()
+        assert again.psn == first.psn and again.plane != first.plane
+        sent = 2 + 3 * parity
+        bench.sack(range(sent))
+        bench.ack(sent - 1)
+
+
 def test_a_skip_ev_met_costs_the_plane_its_turn():
     bench = Bench(planes=2, evs=1)
     bench.qp.evs.mark_skip(0, 1)

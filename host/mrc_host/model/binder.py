@@ -309,6 +309,8 @@ class Binder:
                     usable &= ~(1 << plane)
                     continue
             if index == SKIPPED:
+                if rounds.begins_round:
+                    self._last_round_end_ps = self._round_end_ps
                 rounds.take(plane)
                 continue
             if index == NONE:
