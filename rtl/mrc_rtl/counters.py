@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from . import records
 from .config import NicConfig
+from .memory_rules import DISTRIBUTED
 from .record_streams import RecordArbiter
 from .stream import TableBus
 
@@ -65,7 +66,7 @@ class CounterBank(wiring.Component):
         for number, source in enumerate(self.events):
             wiring.connect(m, wiring.flipped(source), arbiter.inputs[number])
 
-        m.submodules.values = values = Memory(shape=COUNTER_BITS, depth=count, init=[])
+        m.submodules.values = values = Memory(shape=COUNTER_BITS, depth=count, init=[], attrs=DISTRIBUTED)
         read, write = values.read_port(), values.write_port()
 
         clearing = Signal(init=1)

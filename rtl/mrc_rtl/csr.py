@@ -27,6 +27,9 @@ EVENT_QUEUE_DEPTH = 16
 #: Marks a lower word of a wide register, in place of the number of words below; no register has three words.
 _COLLECTS = 2
 
+#: What never changes and is mostly zeros takes fewer LUTs than a block RAM is worth.
+_TABLE = {"rom_style": "logic", "ram_style": "logic"}
+
 _OKAY = 0b00
 _SLVERR = 0b10
 
@@ -173,7 +176,9 @@ class CsrBlock(wiring.Component):
         m.submodules.rows = rows = Memory(shape=32, depth=row_count, init=[])
         row_read, row_write = rows.read_port(), rows.write_port()
         fact_shape = data.StructLayout({"mask": 32, "readable": 1, "writable": 1, "wide": 2})
-        m.submodules.facts = facts = Memory(shape=36, depth=2 * row_count, init=self._facts(row_count))
+        m.submodules.facts = facts = Memory(
+            shape=36, depth=2 * row_count, init=self._facts(row_count), attrs=_TABLE
+        )
         fact_read = facts.read_port()
         fact = data.View(fact_shape, fact_read.data)
         m.submodules.commands = commands = TableCommands()

@@ -15,10 +15,13 @@ from amaranth.hdl._mem import MemoryInstance
 
 from .config import NicConfig
 
-__all__ = ["DISTRIBUTED_ROWS", "MemoryFact", "memories_of", "violations"]
+__all__ = ["DISTRIBUTED", "DISTRIBUTED_ROWS", "MemoryFact", "memories_of", "violations"]
 
 #: Memories with at most this many rows are mapped to distributed RAM.
 DISTRIBUTED_ROWS = 32
+
+#: Attributes of a memory with more rows that is better in LUTs: small boards run out of block RAM first.
+DISTRIBUTED = {"ram_style": "distributed"}
 
 
 @dataclass(frozen=True)

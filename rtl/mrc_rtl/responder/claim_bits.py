@@ -8,12 +8,16 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
+from ..memory_rules import DISTRIBUTED
 from .psn_ring import BLOCK_RAM, RingClear, below_mask, lap_parity, ring_rows, row_address
 
 __all__ = ["ClaimBits"]
 
 #: PSNs in a word: few, because only one of them is looked at.
 _WORD_BITS = 8
+
+#: Up to so many words distributed RAM is the better place: a block RAM would be almost empty.
+_FEW_ROWS = 128
 
 
 class ClaimBits(wiring.Component):
@@ -63,8 +67,9 @@ class ClaimBits(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self._config
+        rows = ring_rows(config, _WORD_BITS)
         m.submodules.words = words = Memory(
-            shape=_WORD_BITS, depth=ring_rows(config, _WORD_BITS), init=[], attrs=BLOCK_RAM
+            shape=_WORD_BITS, depth=rows, init=[], attrs=DISTRIBUTED if rows <= _FEW_ROWS else BLOCK_RAM
         )
         read, write = words.read_port(), words.write_port()
         m.submodules.ring = ring = RingClear(config, _WORD_BITS)
