@@ -30,7 +30,7 @@ def make_context(flags=FULL, **options):
     return Context(RegisterNic(flags, **options), IDENTITY)
 
 
-def refused(name, attribute, rule=""):
+def check_refused(name, attribute, rule=""):
     """Expect a VerbsError; attribute and rule are patterns."""
     return pytest.raises(VerbsError, match=f"^{name}: {attribute} must be {rule}")
 

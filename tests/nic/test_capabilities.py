@@ -7,7 +7,15 @@ Timing: none.
 """
 
 import pytest
-from control import IDENTITY, PEER_END, STEV_WIDTHS, explicit_profile, make_context, refused, stev_format
+from control import (
+    IDENTITY,
+    PEER_END,
+    STEV_WIDTHS,
+    check_refused,
+    explicit_profile,
+    make_context,
+    stev_format,
+)
 from register_nic import CONFIG, FULL, RegisterNic
 
 from mrc_host.nic.device import (
@@ -118,7 +126,7 @@ def update(context):
 )  # fmt: skip
 def test_what_a_device_cannot_do_is_refused_by_name(flag, attribute, call):
     call(make_context())
-    with refused("EOPNOTSUPP", attribute, f"left out on a device without capability {flag.name}, got"):
+    with check_refused("EOPNOTSUPP", attribute, f"left out on a device without capability {flag.name}, got"):
         call(make_context(FULL & ~flag))
 
 
@@ -131,7 +139,7 @@ def test_the_gateware_refuses_all_of_it():
         lambda: context.poll_ev_events(),
         lambda: explicit_profile(context),
     ):
-        with refused("EOPNOTSUPP", ".*", "left out on a device without capability [A-Z_]+"):
+        with check_refused("EOPNOTSUPP", ".*", "left out on a device without capability [A-Z_]+"):
             call()
     context.ev_profile([[1, 2], [3]])
     assert not any(table in set(ControlTableId) for table, _ in context.nic.written)

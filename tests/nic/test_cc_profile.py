@@ -10,7 +10,7 @@ import struct
 from dataclasses import fields, replace
 
 import pytest
-from control import PEER_END, make_context, refused
+from control import PEER_END, check_refused, make_context
 
 from mrc_host.nic.device import CcProfile, NsccConfig, Path, ProfileState
 from mrc_rtl.tables import CC_PROFILE, ControlTableId
@@ -72,14 +72,14 @@ def test_without_trimming_delay_alone_adapts():
     ],
 )
 def test_parameters_out_of_range(name, value, rule):
-    with refused("EINVAL", f"cc_profile.config.{name}", rule):
+    with check_refused("EINVAL", f"cc_profile.config.{name}", rule):
         replace(CONFIG, **{name: value})
 
 
 def test_networks_out_of_range():
     for changes, attribute in (({"rate_gbps": 0}, "rate_gbps"), ({"base_rtt_ns": 0}, "base_rtt_ns"),
                                ({"mtu": 100}, "mtu"), ({"rate_gbps": "1"}, "rate_gbps")):  # fmt: skip
-        with refused("EINVAL", attribute):
+        with check_refused("EINVAL", attribute):
             NsccConfig.for_network(**{"rate_gbps": 100, "base_rtt_ns": 8_000, "mtu": 4096, **changes})
 
 
@@ -94,30 +94,30 @@ def test_every_parameter_has_its_field():
 def test_life_cycle():
     context = make_context()
     profile = context.cc_profile()
-    with refused("EINVAL", "cc_profile.algorithm", "given to go OFFLINE"):
+    with check_refused("EINVAL", "cc_profile.algorithm", "given to go OFFLINE"):
         profile.modify(OFFLINE)
-    with refused("EINVAL", "cc_profile.algorithm", "uet-1.0-nscc or None, got dcqcn"):
+    with check_refused("EINVAL", "cc_profile.algorithm", "uet-1.0-nscc or None, got dcqcn"):
         profile.modify(OFFLINE, algorithm="dcqcn")
     profile.modify(OFFLINE, algorithm="uet-1.0-nscc")
-    with refused("EINVAL", "cc_profile.config", "given to go ONLINE"):
+    with check_refused("EINVAL", "cc_profile.config", "given to go ONLINE"):
         profile.modify(ONLINE)
-    with refused("EINVAL", "cc_profile.config", "of type NsccConfig"):
+    with check_refused("EINVAL", "cc_profile.config", "of type NsccConfig"):
         profile.modify(ONLINE, config={"gamma": 0.5})
     profile.modify(ONLINE, config=CONFIG)
     assert context.nic.row(ControlTableId.CC_PROFILE) == CONFIG.row()
-    with refused("EINVAL", "cc_profile.config", "changed while OFFLINE only"):
+    with check_refused("EINVAL", "cc_profile.config", "changed while OFFLINE only"):
         profile.modify(config=CONFIG)
     pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
     pair.to_init(context.ev_profile([[1], [2]]), cc_profile=profile)
     for call in (lambda: profile.modify(OFFLINE), profile.destroy):
-        with refused("EBUSY", "cc_profile.users", "0, got 1"):
+        with check_refused("EBUSY", "cc_profile.users", "0, got 1"):
             call()
     pair.destroy()
     profile.modify(OFFLINE)
     profile.modify(INIT)
     profile.destroy()
     assert isinstance(context.cc_profile(), CcProfile) and context.cc_profile().number == 1
-    with refused("ENOMEM", "device.cc_profiles", "at most 2 at a time"):
+    with check_refused("ENOMEM", "device.cc_profiles", "at most 2 at a time"):
         context.cc_profile()
 
 
@@ -129,11 +129,11 @@ def test_queue_pairs_take_it():
     second.modify(OFFLINE, algorithm="uet-1.0-nscc", config=CONFIG)
     values = context.ev_profile([[1], [2]])
     pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
-    with refused("EINVAL", "qp.cc_profile.state", "ONLINE, got OFFLINE"):
+    with check_refused("EINVAL", "qp.cc_profile.state", "ONLINE, got OFFLINE"):
         pair.to_init(values, cc_profile=second)
-    with refused("EINVAL", "qp.cc_profile", "of type CcProfile"):
+    with check_refused("EINVAL", "qp.cc_profile", "of type CcProfile"):
         pair.to_init(values, cc_profile=1)
-    with refused("EINVAL", "qp.cc_profile", "of this device"):
+    with check_refused("EINVAL", "qp.cc_profile", "of this device"):
         other = make_context().cc_profile()
         other.modify(OFFLINE, algorithm=None)
         other.modify(ONLINE)

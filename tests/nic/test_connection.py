@@ -9,7 +9,7 @@ Timing: none.
 import json
 
 import pytest
-from control import OWN, PEER_END, make_context, refused
+from control import OWN, PEER_END, check_refused, make_context
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +30,7 @@ def test_what_a_queue_pair_says():
         regions=(RemoteRegion(region.address, 8192, region.rkey, "weights"),),
     )  # fmt: skip
     assert endpoint.region("weights").rkey == region.rkey
-    with refused("ENOENT", "endpoint.regions.name", "one the other end told of, got biases"):
+    with check_refused("ENOENT", "endpoint.regions.name", "one the other end told of, got biases"):
         endpoint.region("biases")
     assert Endpoint.from_json(endpoint.to_json()) == endpoint
 
@@ -69,7 +69,7 @@ def test_round_trip(endpoint):
 def test_missing_keys(name):
     document = json.loads(ENDPOINT.to_json())
     del document[name]
-    with refused("EINVAL", f"endpoint.{name}"):
+    with check_refused("EINVAL", f"endpoint.{name}"):
         Endpoint.from_json(json.dumps(document))
 
 
@@ -98,7 +98,7 @@ def test_missing_keys(name):
 )
 def test_documents_out_of_range(changes, name, attribute, rule):
     document = {**json.loads(ENDPOINT.to_json()), **changes}
-    with refused(name, f"endpoint.{attribute}", rule):
+    with check_refused(name, f"endpoint.{attribute}", rule):
         Endpoint.from_json(json.dumps(document))
 
 
@@ -117,7 +117,7 @@ def test_documents_out_of_range(changes, name, attribute, rule):
 def test_regions_out_of_range(changes, attribute, rule):
     document = json.loads(ENDPOINT.to_json())
     document["regions"][0].update(changes)
-    with refused("EINVAL", rf"endpoint.regions\[0\].{attribute}", rule):
+    with check_refused("EINVAL", rf"endpoint.regions\[0\].{attribute}", rule):
         Endpoint.from_json(json.dumps(document))
 
 
@@ -125,7 +125,7 @@ def test_regions_out_of_range(changes, attribute, rule):
     ("text", "rule"), [("{", "JSON"), ("[]", "a JSON object"), (None, "JSON"), ("7", "a JSON")]
 )
 def test_other_texts(text, rule):
-    with refused("EINVAL", "endpoint", rule):
+    with check_refused("EINVAL", "endpoint", rule):
         Endpoint.from_json(text)
 
 
@@ -133,7 +133,7 @@ def test_dynamic_mpr_needs_both():
     context = make_context()
     pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
     pair.to_init(context.ev_profile([[1], [2]]))
-    with refused("EINVAL", "qp.dynamic_mpr", "False unless the peer wants it too"):
+    with check_refused("EINVAL", "qp.dynamic_mpr", "False unless the peer wants it too"):
         pair.to_rtr(Path(1, 2), PEER_END, path_mtu=256, dynamic_mpr=True)
     pair.to_rtr(Path(1, 2), ENDPOINT, path_mtu=256, dynamic_mpr=True)
     assert pair.attributes["dynamic_mpr"]

@@ -8,7 +8,7 @@ Timing: the time after which a number may be used again.
 """
 
 import pytest
-from control import OWN, PEER, explicit_profile, make_context, refused
+from control import OWN, PEER, check_refused, explicit_profile, make_context
 
 from mrc_host.fabric.usid import QpTemplate
 from mrc_host.nic.device import (
@@ -95,17 +95,19 @@ def test_a_dropped_notice_is_made_good_by_the_table(context):
 def test_slots_and_numbers_in_use(context):
     operations = context.endpoint_operations
     batch = operations.post([probe(), probe(request_id=9)])
-    with refused("ENOMEM", "endpoint.requests", "between 1 and 2"):
+    with check_refused("ENOMEM", "endpoint.requests", "between 1 and 2"):
         operations.post([probe()] * 3)
-    with refused("EINVAL", "endpoint.requests", "between 1 and 2"):
+    with check_refused("EINVAL", "endpoint.requests", "between 1 and 2"):
         operations.post([])
     for requests in ([probe(request_id=9)], [probe(request_id=5), probe(request_id=5)]):
-        with refused("EINVAL", r"endpoint.requests\[\d\].request_id", "unique until the fabric has drained"):
+        with check_refused(
+            "EINVAL", r"endpoint.requests\[\d\].request_id", "unique until the fabric has drained"
+        ):
             operations.post(requests)
     for slot, number in enumerate(batch.request_ids):
         answer(context, slot, number)
     assert batch.poll()
-    with refused("EINVAL", r"endpoint.requests\[0\].request_id", "unique until"):
+    with check_refused("EINVAL", r"endpoint.requests\[0\].request_id", "unique until"):
         operations.post([probe(request_id=9)])
     context.nic.run(context.nic.time_ps + 10_000_000_000)
     assert operations.post([probe(request_id=9)]).request_ids == (9,)
@@ -116,7 +118,7 @@ def test_numbers_run_out(context, monkeypatch):
     monkeypatch.setattr("mrc_host.nic.endpoint_operations.HOST_REQUEST_IDS", 2)
     operations = context.endpoint_operations
     assert operations.post([probe(), probe()]).request_ids == (0, 1)
-    with refused("EAGAIN", r"endpoint.requests\[0\].request_id", "free within the last 10 ms"):
+    with check_refused("EAGAIN", r"endpoint.requests\[0\].request_id", "free within the last 10 ms"):
         operations.post([probe()])
 
 
@@ -143,7 +145,7 @@ def test_values_of_a_profile(context):
     rows = [context.nic.row(OPERATION, slot) for slot in range(2)]
     assert [row["destination_high"] for row in rows] == [0x5F000000_0003_0411, 0x5F000000_0003_0412]
     assert [row["port"] for row in rows] == [1, 2]
-    with refused("ENOENT", "ev", "in the profile's array"):
+    with check_refused("ENOENT", "ev", "in the profile's array"):
         EndpointRequest.of_profile(profile, EvKey(0x13, 1), SRV6)
     plain = EndpointRequest.of_profile(context.ev_profile([[7], [8]]), EvKey(8, 2), PLAIN)
     assert (plain.port, plain.value, plain.expanded) == (2, 8, None)
@@ -174,8 +176,8 @@ def test_port_status_update(context):
     ],
 )
 def test_requests_out_of_range(context, request_, attribute, rule):
-    with refused("EINVAL", rf"endpoint.requests\[1\]{attribute}", rule):
+    with check_refused("EINVAL", rf"endpoint.requests\[1\]{attribute}", rule):
         context.endpoint_operations.post([probe(), request_])
     assert not any(table == OPERATION for table, _ in context.nic.written)
-    with refused("EINVAL", "endpoint.timeout_ns", "between 1 and"):
+    with check_refused("EINVAL", "endpoint.timeout_ns", "between 1 and"):
         context.endpoint_operations.post([probe()], timeout_ns=0)

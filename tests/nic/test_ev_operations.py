@@ -7,7 +7,7 @@ Timing: one scheduled query.
 """
 
 import pytest
-from control import PEER_END, explicit_profile, make_context, refused
+from control import PEER_END, check_refused, explicit_profile, make_context
 from register_nic import FULL
 
 from mrc_host.nic.device import (
@@ -164,13 +164,13 @@ def test_ranges_and_batches(profile):
         (0, 5, "ev_array.count", "between 1 and 4"),
         (3, 0, "ev_array.count", "between 1 and 1"),
     ):
-        with refused("EINVAL", attribute, rule):
+        with check_refused("EINVAL", attribute, rule):
             profile.query_ev_array(first, count)
-    with refused("EINVAL", "entries.count", "between 1 and 64, got 0"):
+    with check_refused("EINVAL", "entries.count", "between 1 and 64, got 0"):
         profile.query_ev_state([])
-    with refused("EINVAL", "entries.count", "between 1 and 64, got 65"):
+    with check_refused("EINVAL", "entries.count", "between 1 and 64, got 65"):
         profile.query_ev_state([KEYS[0]] * 65)
-    with refused("EINVAL", r"entries\[1\]", "of type EvKey"):
+    with check_refused("EINVAL", r"entries\[1\]", "of type EvKey"):
         profile.query_ev_state([KEYS[0], 7])
     with failed(0, "ENOENT", "ev", "in the profile's array"):
         profile.query_ev_state([EvKey(1, 1)])
@@ -184,10 +184,10 @@ def test_states_in_which_operations_are_refused(context):
         ("QUERY_EV_STATE", lambda: profile.query_ev_state([])),
         ("QUERY_EV_ARRAY", lambda: profile.query_ev_array()),
     ):
-        with refused("EINVAL", "ev_profile.state", f"OFFLINE or ONLINE for {name}, got INIT"):
+        with check_refused("EINVAL", "ev_profile.state", f"OFFLINE or ONLINE for {name}, got INIT"):
             call()
     profile.modify(ProfileState.OFFLINE, mode=EvMode.AUTO, ev_count=4)
-    with refused("EINVAL", "ev_profile.mode", "EXPLICIT for REPLACE_EV, got AUTO"):
+    with check_refused("EINVAL", "ev_profile.mode", "EXPLICIT for REPLACE_EV, got AUTO"):
         profile.replace_ev([EvReplacement(UNPOPULATED, KEYS[0])])
     explicit = explicit_profile(context, 2)
     with failed(0, "EINVAL", "ev", "a populated entry"):
@@ -199,6 +199,6 @@ def test_replacing_online_needs_the_capability():
     profile = explicit_profile(context, 2)
     profile.replace_ev([EvReplacement(UNPOPULATED, key) for key in KEYS[:2]])
     profile.modify(ProfileState.ONLINE, ev_min_active=0, ev_event_mask=0)
-    with refused("EOPNOTSUPP", "ev_profile.entries while ONLINE", ".*EV_PROFILE_MODIFY_ONLINE"):
+    with check_refused("EOPNOTSUPP", "ev_profile.entries while ONLINE", ".*EV_PROFILE_MODIFY_ONLINE"):
         profile.replace_ev([EvReplacement(KEYS[0], EvKey(1, 1))])
     assert profile.modify_ev_state([EvStateChange(KEYS[0], DENIED)]) == [1]

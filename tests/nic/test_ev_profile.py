@@ -8,7 +8,7 @@ Timing: none.
 """
 
 import pytest
-from control import STEV_FIELDS, STEV_WIDTHS, explicit_profile, make_context, refused, stev_format
+from control import STEV_FIELDS, STEV_WIDTHS, check_refused, explicit_profile, make_context, stev_format
 from register_nic import FULL
 
 from mrc_host.nic.device import (
@@ -65,28 +65,28 @@ def entry(context, profile, plane, place):
 def test_life_cycle_of_a_format(context):
     form = context.ev_format()
     assert form.state is INIT
-    with refused("EINVAL", "ev_format.state", "OFFLINE after INIT, got ONLINE"):
+    with check_refused("EINVAL", "ev_format.state", "OFFLINE after INIT, got ONLINE"):
         form.modify(ONLINE, mode=EvFormatMode.UDP, fields=(16,))
-    with refused("EINVAL", "ev_format.mode", "given to go OFFLINE"):
+    with check_refused("EINVAL", "ev_format.mode", "given to go OFFLINE"):
         form.modify(OFFLINE)
-    with refused("EINVAL", "ev_format.state", "of type ProfileState"):
+    with check_refused("EINVAL", "ev_format.state", "of type ProfileState"):
         form.modify(1, mode=EvFormatMode.UDP)
     form.modify(mode=EvFormatMode.UDP)
     form.modify(OFFLINE)
-    with refused("EINVAL", "ev_format.state", "ONLINE or INIT after OFFLINE, got OFFLINE"):
+    with check_refused("EINVAL", "ev_format.state", "ONLINE or INIT after OFFLINE, got OFFLINE"):
         form.modify(OFFLINE)
-    with refused("EINVAL", "ev_format.fields", "given to go ONLINE"):
+    with check_refused("EINVAL", "ev_format.fields", "given to go ONLINE"):
         form.modify(ONLINE)
     form.modify(ONLINE, fields=[8, 8])
     assert form.widths == (8, 8) and form.mode is EvFormatMode.UDP
-    with refused("EINVAL", "ev_format.fields", "changed while OFFLINE only"):
+    with check_refused("EINVAL", "ev_format.fields", "changed while OFFLINE only"):
         form.modify(fields=[4])
     form.modify(OFFLINE)
     form.modify(fields=[4])
     form.modify(INIT)
     assert form.attributes == {}
     form.destroy()
-    with refused("EINVAL", "ev_format", "one that exists"):
+    with check_refused("EINVAL", "ev_format", "one that exists"):
         form.modify(mode=EvFormatMode.UDP)
 
 
@@ -107,7 +107,7 @@ def test_life_cycle_of_a_format(context):
 )
 def test_formats_out_of_range(context, values, attribute, rule):
     form = context.ev_format()
-    with refused("EINVAL", f"ev_format.{attribute}", rule):
+    with check_refused("EINVAL", f"ev_format.{attribute}", rule):
         form.modify(OFFLINE, **values)
     assert form.state is INIT and form.attributes == {}
 
@@ -116,7 +116,7 @@ def test_a_format_in_use_stays(context):
     form = stev_format(context)
     profile = explicit_profile(context, form=form)
     for call in (lambda: form.modify(OFFLINE), form.destroy):
-        with refused("EBUSY", "ev_format.users", "0, got 1"):
+        with check_refused("EBUSY", "ev_format.users", "0, got 1"):
             call()
     profile.modify(INIT)
     form.modify(OFFLINE)
@@ -132,31 +132,31 @@ def test_life_cycle_of_a_profile(context):
     complete = {"mode": EvMode.EXPLICIT, "format": form, "ev_count": 4, "fields": STEV_FIELDS}
     for name in complete:
         rest = {key: value for key, value in complete.items() if key != name}
-        with refused("EINVAL", f"ev_profile.{name}", "given (to go OFFLINE|in mode EXPLICIT)"):
+        with check_refused("EINVAL", f"ev_profile.{name}", "given (to go OFFLINE|in mode EXPLICIT)"):
             profile.modify(OFFLINE, **rest)
         assert profile.state is INIT and profile.attributes == profile.defaults
     profile.modify(OFFLINE, **complete)
     assert [item.key for item in profile.array.entries] == [UNPOPULATED] * 4
     assert context.nic.row(ControlTableId.EV_PROFILE)["state"] == OFFLINE
     for name, rest in (("ev_min_active", {"ev_event_mask": 0}), ("ev_event_mask", {"ev_min_active": 1})):
-        with refused("EINVAL", f"ev_profile.{name}", "given to go ONLINE"):
+        with check_refused("EINVAL", f"ev_profile.{name}", "given to go ONLINE"):
             profile.modify(ONLINE, **rest)
     profile.modify(ev_min_active=1, ev_event_mask=EvEventMask.ASSUMED_BAD)
-    with refused("EINVAL", "ev_profile.unpopulated", r"0 to go ONLINE \(REPLACE_EV\), got 4"):
+    with check_refused("EINVAL", "ev_profile.unpopulated", r"0 to go ONLINE \(REPLACE_EV\), got 4"):
         profile.modify(ONLINE)
     profile.replace_ev([EvReplacement(UNPOPULATED, EvKey(0x1200 + n, n % 2 + 1)) for n in range(4)])
     profile.modify(ONLINE)
     assert context.nic.row(ControlTableId.EV_PROFILE) == {
         "state": ONLINE, "expanded": 0, "segment": 0, "events": EvState.ASSUMED_BAD, "min_active": 1,
     }  # fmt: skip
-    with refused("EINVAL", "ev_profile.ev_count", "changed while OFFLINE only"):
+    with check_refused("EINVAL", "ev_profile.ev_count", "changed while OFFLINE only"):
         profile.modify(ev_count=6)
     profile.modify(ev_event_mask=0)
     assert context.nic.row(ControlTableId.EV_PROFILE)["events"] == 0
     pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
     pair.to_init(profile)
     for call in (lambda: profile.modify(OFFLINE), profile.destroy):
-        with refused("EBUSY", "ev_profile.users", "0, got 1"):
+        with check_refused("EBUSY", "ev_profile.users", "0, got 1"):
             call()
     pair.reset()
     profile.modify(OFFLINE)
@@ -164,14 +164,14 @@ def test_life_cycle_of_a_profile(context):
     profile.modify(ONLINE)
     profile.destroy()
     assert context.nic.row(ControlTableId.EV_PROFILE)["state"] == INIT
-    with refused("EINVAL", "ev_profile", "one that exists"):
+    with check_refused("EINVAL", "ev_profile", "one that exists"):
         profile.query_ev_array()
     assert context.create_ev_profile().number == 0
 
 
 def test_profiles_run_out(context):
     profiles = [context.create_ev_profile() for _ in range(4)]
-    with refused("ENOMEM", "device.ev_profiles", "at most 4 at a time"):
+    with check_refused("ENOMEM", "device.ev_profiles", "at most 4 at a time"):
         context.create_ev_profile()
     profiles[2].destroy()
     assert context.create_ev_profile().number == 2
@@ -179,12 +179,12 @@ def test_profiles_run_out(context):
 
 def test_another_devices_objects(context):
     other = make_context()
-    with refused("EINVAL", "ev_profile.format", "of this device"):
+    with check_refused("EINVAL", "ev_profile.format", "of this device"):
         explicit_profile(context, form=stev_format(other))
     pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
-    with refused("EINVAL", "qp.ev_profile", "of this device"):
+    with check_refused("EINVAL", "qp.ev_profile", "of this device"):
         pair.to_init(other.ev_profile([[1], [2]]))
-    with refused("EINVAL", "qp.ev_profile.state", "ONLINE, got INIT"):
+    with check_refused("EINVAL", "qp.ev_profile.state", "ONLINE, got INIT"):
         pair.to_init(context.create_ev_profile())
 
 
@@ -226,7 +226,7 @@ def test_profiles_out_of_range(context, changes, attribute, rule):
     complete = {
         "mode": EvMode.EXPLICIT, "format": stev_format(context), "ev_count": 4, "fields": STEV_FIELDS,
     }  # fmt: skip
-    with refused("EINVAL", f"ev_profile.{attribute}", rule):
+    with check_refused("EINVAL", f"ev_profile.{attribute}", rule):
         profile.modify(OFFLINE, **{**complete, **changes})
     assert profile.state is INIT and profile.array.entries == []
 
@@ -234,14 +234,14 @@ def test_profiles_out_of_range(context, changes, attribute, rule):
 def test_what_an_array_must_be_to_go_online(context):
     profile = context.create_ev_profile()
     profile.modify(OFFLINE, mode=EvMode.AUTO, ev_count=4)
-    with refused("EINVAL", "ev_profile.ev_min_active", "between 0 and 4, got 5"):
+    with check_refused("EINVAL", "ev_profile.ev_min_active", "between 0 and 4, got 5"):
         profile.modify(ONLINE, ev_min_active=5, ev_event_mask=0)
-    with refused("EINVAL", "ev_profile.backups", "below the 2 entries of port 1, got 2"):
+    with check_refused("EINVAL", "ev_profile.backups", "below the 2 entries of port 1, got 2"):
         profile.modify(ONLINE, ev_min_active=4, ev_event_mask=0, backups=2)
-    with refused("EINVAL", "ev_profile.fields", "left out in mode AUTO"):
+    with check_refused("EINVAL", "ev_profile.fields", "left out in mode AUTO"):
         profile.modify(fields=STEV_FIELDS)
     offline = context.ev_format()
-    with refused("EINVAL", "ev_profile.format.state", "ONLINE, got INIT"):
+    with check_refused("EINVAL", "ev_profile.format.state", "ONLINE, got INIT"):
         profile.modify(format=offline)
     profile.modify(ONLINE, ev_min_active=4, ev_event_mask=0, backups=1)
     assert [profile.ev_words(plane) for plane in range(2)] == [{"good": 1, "skip": 2}] * 2
@@ -252,11 +252,11 @@ def test_a_device_that_takes_contiguous_ranges_only():
     profile = explicit_profile(context)
     keys = [EvKey(0x10, 1), EvKey(0x12, 1), EvKey(0x20, 2), EvKey(0x21, 2)]
     profile.replace_ev([EvReplacement(UNPOPULATED, key) for key in keys])
-    with refused("EINVAL", "ev_profile.values", "one contiguous range a port"):
+    with check_refused("EINVAL", "ev_profile.values", "one contiguous range a port"):
         profile.modify(ONLINE, ev_min_active=0, ev_event_mask=0)
     profile.replace_ev([EvReplacement(keys[1], EvKey(0x11, 1))])
     profile.modify(ONLINE, ev_min_active=0, ev_event_mask=0)
-    with refused("EINVAL", r"entries\[0\].ev_profile.values", "one contiguous range"):
+    with check_refused("EINVAL", r"entries\[0\].ev_profile.values", "one contiguous range"):
         profile.replace_ev([EvReplacement(EvKey(0x11, 1), EvKey(0x13, 1))])
 
 
@@ -359,9 +359,9 @@ def test_fields_change_online(context):
     profile.replace_ev([EvReplacement(UNPOPULATED, EvKey(0x1234, port)) for port in (1, 2)])
     profile.modify(ONLINE, ev_min_active=0, ev_event_mask=0)
     assert profile.planes == ((0x12340000,), (0x12340000,))
-    with refused("EINVAL", r"ev.fields\[0\]", "between 0 and 16"):
+    with check_refused("EINVAL", r"ev.fields\[0\]", "between 0 and 16"):
         profile.modify(fields=(EvField(8, mask=0xFF, max_val=16), *STEV_FIELDS[1:]))
-    with refused("EINVAL", "ev.value", "within the 8 bits"):
+    with check_refused("EINVAL", "ev.value", "within the 8 bits"):
         profile.modify(fields=STEV_FIELDS[:1])
     assert profile.planes == ((0x12340000,), (0x12340000,))
     profile.modify(fields=(EvField(8, mask=0xFF), EvField(4, 0, mask=0xF), EvField(4, 0, mask=0xF)))
@@ -379,7 +379,7 @@ def test_given_values_with_the_devices_defaults(context):
     }  # fmt: skip
     assert entry(context, profile, 1, 0)["value"] == 0xC1010000
     assert profile.state is ONLINE and profile.mode is EvMode.AUTO
-    with refused("EINVAL", "ev_profile.backups", "below the 1 entries of port 1"):
+    with check_refused("EINVAL", "ev_profile.backups", "below the 1 entries of port 1"):
         context.ev_profile([[1], [2]], backups=1)
     assert context.create_ev_profile().number == 1
 

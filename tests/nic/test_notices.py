@@ -8,7 +8,7 @@ Timing: times of notices in ticks.
 """
 
 import pytest
-from control import explicit_profile, make_context, refused
+from control import check_refused, explicit_profile, make_context
 from register_nic import FULL
 
 from mrc_host.nic.device import (
@@ -112,13 +112,13 @@ def test_the_ring_and_its_watch():
     context = make_context()
     assert NOTICE_TAG not in context.nic.watches
     for entries, rule in ((3, "a power of two"), (1, "between 2 and"), (1 << 21, "between 2 and")):
-        with refused("EINVAL", "notices.entries", rule):
+        with check_refused("EINVAL", "notices.entries", rule):
             context.open_notices(entries)
     ring = context.open_notices(16).ring
     assert context.nic.watches[NOTICE_TAG] == (ring.bus_address, 16 * 32)
     row = context.nic.row(ControlTableId.DEVICE)
     assert (row["notice_base"], row["notice_log2_entries"], row["notice_enabled"]) == (ring.bus_address, 4, 1)
-    with refused("EBUSY", "notices.entries", "given before the ring is first used"):
+    with check_refused("EBUSY", "notices.entries", "given before the ring is first used"):
         context.open_notices()
     assert make_context().notices.entries == 256
 

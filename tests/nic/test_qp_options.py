@@ -8,7 +8,7 @@ Timing: none.
 """
 
 import pytest
-from control import IDENTITY, OWN, PEER, PEER_END, make_context, refused, stev_format
+from control import IDENTITY, OWN, PEER, PEER_END, check_refused, make_context, stev_format
 from register_nic import CONFIG, RegisterNic
 
 from mrc_host.fabric.usid import QpTemplate
@@ -73,7 +73,7 @@ def test_what_the_peer_says_is_taken():
     ],
 )
 def test_hints_out_of_range(values, attribute, rule):
-    with refused("EINVAL", f"qp.hint.{attribute}", rule):
+    with check_refused("EINVAL", f"qp.hint.{attribute}", rule):
         QpHint(**values)
 
 
@@ -89,7 +89,7 @@ def test_hints_out_of_range(values, attribute, rule):
 def test_attributes_of_init(name, attribute, value, rule):
     context = make_context()
     pair, profile = new_pair(context)
-    with refused(name, f"qp.{attribute}", rule):
+    with check_refused(name, f"qp.{attribute}", rule):
         pair.modify(QpState.INIT, ev_profile=profile, **{attribute: value})
     assert pair.state is QpState.RESET and pair.attributes == {}
 
@@ -101,7 +101,7 @@ def test_switches_are_truth_values(attribute):
     context = make_context()
     pair, profile = new_pair(context)
     pair.to_init(profile)
-    with refused("EINVAL", f"qp.{attribute}", "True or False, got 1"):
+    with check_refused("EINVAL", f"qp.{attribute}", "True or False, got 1"):
         pair.modify(QpState.RTR, **RTR, **{attribute: 1})
 
 
@@ -115,7 +115,7 @@ def test_the_verbs_attributes_that_mrc_lacks(name, state):
     if state > QpState.RTR:
         pair.modify(QpState.RTR, **RTR)
     given = {QpState.INIT: {"ev_profile": profile}, QpState.RTR: RTR, QpState.RTS: {"sq_psn": 0}}
-    with refused("EOPNOTSUPP", f"qp.{name}", "left out: MRC does not have it"):
+    with check_refused("EOPNOTSUPP", f"qp.{name}", "left out: MRC does not have it"):
         pair.modify(state, **given.get(state, {}), **{name: 1})
 
 
@@ -129,7 +129,7 @@ def test_tracking_ranges():
             pair.to_init(profile)
             pair.modify(QpState.RTR, **RTR)
             if mpr in bad:
-                with refused("EINVAL", "qp.mpr", "between"):
+                with check_refused("EINVAL", "qp.mpr", "between"):
                     pair.to_rts(mpr=mpr)
             else:
                 pair.to_rts(mpr=mpr)
@@ -141,7 +141,7 @@ def test_a_peer_that_does_not_answer_trimmed_packets():
     context = Context(RegisterNic(None), IDENTITY, Settings(trimming=True))
     pair, profile = new_pair(context)
     pair.to_init(profile)
-    with refused("EOPNOTSUPP", "qp.trim_nack_dest_unsupported", "False on a device that trims for all"):
+    with check_refused("EOPNOTSUPP", "qp.trim_nack_dest_unsupported", "False on a device that trims for all"):
         pair.modify(QpState.RTR, **RTR, trim_nack_dest_unsupported=True)
     pair.modify(QpState.RTR, **RTR)
     pair, _ = new_pair(make_context(None))
@@ -165,7 +165,7 @@ def test_path_and_format_belong_together():
         profile.modify(ProfileState.ONLINE, ev_min_active=0, ev_event_mask=0)
         pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
         pair.to_init(profile)
-        with refused("EINVAL", "qp.path.outer", rule):
+        with check_refused("EINVAL", "qp.path.outer", rule):
             pair.modify(QpState.RTR, **{**RTR, "path": bad})
         pair.modify(QpState.RTR, **{**RTR, "path": good})
         pair.destroy()
@@ -207,11 +207,11 @@ def test_one_request_object_for_both_writes():
     assert [(row["wr_id"], row["immediate"], row["signalled"]) for row in rows] == [
         (10, 0, 1), (11, 6, 0), (12, 0, 1),
     ]  # fmt: skip
-    with refused("EINVAL", "wr.length", "between 1 and"):
+    with check_refused("EINVAL", "wr.length", "between 1 and"):
         pair.write(13, **{**operands, "length": 0})
-    with refused("EINVAL", "wr.immediate", "between 0 and"):
+    with check_refused("EINVAL", "wr.immediate", "between 0 and"):
         pair.write_imm(13, immediate=None, **operands)
-    with refused("EINVAL", "wr.signalled", "True or False"):
+    with check_refused("EINVAL", "wr.signalled", "True or False"):
         pair.write(13, **operands, signalled=None)
     with pytest.raises(TypeError, match="colour"):
         pair.write(13, **operands, colour=1)
@@ -235,9 +235,9 @@ def test_ports():
     context.set_ports([0])
     assert not context.ports.query(2).enabled
     for port in (0, 3):
-        with refused("EINVAL", "port.number", "between 1 and 2"):
+        with check_refused("EINVAL", "port.number", "between 1 and 2"):
             context.ports.query(port)
-    with refused("EINVAL", "port.enabled", "True or False"):
+    with check_refused("EINVAL", "port.enabled", "True or False"):
         context.ports.modify(1, enabled=1)
 
 
