@@ -53,7 +53,6 @@ class ModelOptions:
 
     # Wire format
     udp_ports: str = "both"
-    solicited_bit: int = 7
     endpoint_op_shift: int = 2
     source_port_half: str = "upper"
     context_order: str = "sender_first"
@@ -76,7 +75,6 @@ class ModelOptions:
     transport_ack: str = "message"
     control_path: str = "reverse"
     partition_keys: str = "table"
-    foreign_opcodes: str = "drop"
     trimmed_length: str = "frame"
     # Entropy values
     spray_policy: str = "mrc"
@@ -187,9 +185,6 @@ _NS = 1_000_000_000
 
 OPTIONS: dict[str, Option] = {
     "udp_ports": Option("Q1", "UDP destination ports accepted.", ("both", "4791", "4971")),
-    "solicited_bit": Option(
-        "Q2", "Bit of BTH byte 1 that is SE: 7 as IBTA, 6 as MRC's table.", low=6, high=7
-    ),
     "endpoint_op_shift": Option("Q3", "Lowest bit of EETH.op in the first half-word.", low=2, high=4),
     "source_port_half": Option("Q4", "Half of the EV in the UDP source port.", ("upper", "lower")),
     "context_order": Option(
@@ -253,7 +248,6 @@ OPTIONS: dict[str, Option] = {
         ("reverse", "ingress"),
     ),
     "partition_keys": Option("Q32", "P_Keys accepted: the QP's, or any.", ("table", "any")),
-    "foreign_opcodes": Option("Q30", "RoCE RC opcodes for an MRC QP: dropped and counted.", ("drop",)),
     "trimmed_length": Option(
         "Q28",
         "Length of a trimmed frame: the MAC's, or refuse one that its headers contradict.",
@@ -344,11 +338,13 @@ OPTIONS: dict[str, Option] = {
 }
 
 SETTLED: dict[str, str] = {
+    "Q2": "both bits are sent as 0 and ignored: MRC has no solicited events",
     "Q6": "the threshold is the register `sack_threshold`; the BTH.a part is `ack_request`",
     "Q11": "profile.md 4 settles the timer: T up to linear_cnt, then doubling, cap 17.18 s",
     "Q22": "MSN is counted with 24 bits, METH carries the low 16",
     "Q25": "one inner address on all planes (profile.md 2)",
     "Q26": "the starting PSN is the host's, `qp_send.initial_psn`",
+    "Q30": "an opcode that is not MRC's is dropped and counted, DROP_OPCODE",
     "Q33": "names only, nothing on the wire",
 }
 """Questions without an option of their own, and where the choice is made."""
