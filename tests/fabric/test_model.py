@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from fabric.traffic import Send, build_frame, quickstart, run, specs, star
-from mrc_host.fabric.events import NEVER, EventHeap, RandomStream, component_key, random_bits
+from mrc_host.fabric.events import NEVER, RandomStream, component_key, random_bits
 from mrc_host.fabric.links import Direction
 from mrc_host.fabric.model import Fabric
 from mrc_host.fabric.packet import DropReason
@@ -491,18 +491,7 @@ def test_frames_closer_than_the_link_allows_are_counted() -> None:
     assert fabric.counters()[0].overlaps == 1
 
 
-# -- event core ------------------------------------------------------------------------------------------
-
-
-def test_heap_order_and_end() -> None:
-    heap: EventHeap[str] = EventHeap()
-    assert heap.next_time_ps() == NEVER
-    for entry in ((5, 1, 0, "d"), (5, 0, 1, "c"), (5, 0, 0, "b"), (4, 9, 9, "a")):
-        heap.push(*entry)
-    assert heap.next_time_ps() == 4
-    assert "".join(heap.pop()[3] for _ in range(len(heap))) == "abcd"
-    with pytest.raises(IndexError):
-        heap.pop()
+# -- random numbers --------------------------------------------------------------------------------------
 
 
 def test_random_numbers_are_pinned_and_independent() -> None:

@@ -1,59 +1,108 @@
-"""How fast the event model is, for ``nox -s bench``."""
+"""How fast the event model is, for ``nox -s bench``; ``python -m mrc_host.fabric.bench`` prints a table.
+
+Speeds are packets a second of CPU time of one core, so that other programs on the machine matter little.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
+from mrc_host.fabric import model
 from mrc_host.fabric.bounds import data_frame_bytes
 from mrc_host.fabric.model import Fabric
+from mrc_host.fabric.packet import Packet, PacketContent, route_key
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
+from mrc_host.packets.peek import FrameInfo
 from mrc_rtl.wire import ETHERNET, IPV6, Dscp, Ecn, NextHeader
 
-__all__ = ["fabric_packets_per_second"]
+__all__ = ["FABRICS", "fabric_packets_per_second"]
+
+FABRICS = {
+    "quickstart": TopologySpec(
+        hosts=4, planes=4, t0_per_plane=2, t1_per_plane=2, rate_gbps=6.25, t1_link_delay_ns=[1000.0, 5000.0]
+    ),
+    "F": TopologySpec(hosts=8, planes=4, t0_per_plane=2, t1_per_plane=4, rate_gbps=100),
+    "128": TopologySpec(hosts=128, planes=4, t0_per_plane=8, t1_per_plane=8, rate_gbps=100),
+}
+"""Fabrics by name: that of the quickstart, F of profile.md 1, and one of 128 hosts."""
+
+RUNS = 3
+TRAFFIC_CLASS = Dscp.NO_TRIM << 2 | Ecn.ECT0
 
 
-def fabric_packets_per_second(packets: int = 20_000) -> float:
-    """Return packets a second through the quickstart fabric: 4 hosts, 4 planes, three switches on each way.
+class _Object(PacketContent):
+    """A packet that stands for one of a model of a NIC."""
 
-    All NIC ports send frames of 4096 bytes of payload at line rate to the peer across the T1 switches, both
+    __slots__ = ("_frame",)
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+
+    def frame(self) -> bytes:
+        """Return the frame that was built before the run."""
+        return self._frame
+
+    def info(self) -> FrameInfo:
+        """Nobody looks into these packets."""
+        raise NotImplementedError("packets of the bench have nothing to look into")
+
+
+def fabric_packets_per_second(
+    packets: int = 20_000, fabric: str = "quickstart", *, objects: bool = False
+) -> float:
+    """Return packets a second through a fabric, three switches on each way.
+
+    All NIC ports send frames of 4096 bytes of payload at line rate to the peer across the T1 switches, all
     T1 in turn; windows are the look-ahead; queues are sampled every 10 µs.
 
     Parameters
     ----------
     packets : int
-        Packets to send, at least 16; the best of three runs counts.
+        Packets to send, at least one for each NIC port; the best of three runs counts.
+    fabric : str
+        One of :data:`FABRICS`.
+    objects : bool
+        NICs hand over and take packets as objects instead of bytes.
     """
-    spec = TopologySpec(
-        hosts=4, planes=4, t0_per_plane=2, t1_per_plane=2, rate_gbps=6.25, t1_link_delay_ns=[1000.0, 5000.0]
-    )
-    topology = Topology(spec)
-    return max(_one_run(topology, packets) for _ in range(3))
+    topology = Topology(FABRICS[fabric])
+    return max(_one_run(topology, packets, objects) for _ in range(RUNS))
 
 
-def _one_run(topology: Topology, packets: int) -> float:
+def _one_run(topology: Topology, packets: int, objects: bool) -> float:
     size = data_frame_bytes(4096)
-    ports = [(host, plane) for host in range(topology.hosts) for plane in range(topology.planes)]
+    hosts, uplinks = topology.hosts, topology.t1_per_plane
+    plan = UsidPlan(topology)
+    ports = [(host, plane) for host in range(hosts) for plane in range(topology.planes)]
     frames = {
-        (host, plane, uplink): _frame(UsidPlan(topology), host, (host + 2) % 4, plane, uplink, size)
+        (host, plane, uplink): _frame(plan, host, (host + hosts // 2) % hosts, plane, uplink, size)
         for host, plane in ports
-        for uplink in (1, 2)
+        for uplink in range(1, uplinks + 1)
     }
+    contents = {way: (_Object(frame), route_key(frame)) for way, frame in frames.items()}
     slot = topology.directions[0].slot_ps(size)
     fabric = Fabric(topology, sample_interval_ps=10_000_000)
     rounds = packets // len(ports)
     window = fabric.lookahead_ps
+    advance = fabric.advance_packets if objects else fabric.advance
     sent = received = 0
-    begin = time.perf_counter()
+    begin = time.process_time()
     while received < rounds * len(ports):
-        received += len(fabric.advance(fabric.now_ps + window))
+        received += len(advance(fabric.now_ps + window))
         while sent < rounds and (sent + 1) * slot < fabric.now_ps:
             sent += 1
-            for host, plane in ports:
-                frame = frames[host, plane, (sent + plane) % 2 + 1]
-                fabric.transmit(topology.nic_port(host, plane), sent * slot, frame)
-    return received / (time.perf_counter() - begin)
+            for number, (host, plane) in enumerate(ports):
+                way = host, plane, (sent + plane + host) % uplinks + 1
+                if objects:
+                    content, key = contents[way]
+                    packet = Packet.of_content(content, size, TRAFFIC_CLASS, key)
+                    fabric.transmit_packet(number, sent * slot, packet)
+                else:
+                    fabric.transmit(number, sent * slot, frames[way])
+    return received / (time.process_time() - begin)
 
 
 def _frame(plan: UsidPlan, source: int, target: int, plane: int, uplink: int, size: int) -> bytes:
@@ -62,7 +111,7 @@ def _frame(plan: UsidPlan, source: int, target: int, plane: int, uplink: int, si
     )
     header_bytes = ETHERNET.bytes + IPV6.bytes
     ip = IPV6.pack(
-        traffic_class=Dscp.NO_TRIM << 2 | Ecn.ECT0,
+        traffic_class=TRAFFIC_CLASS,
         payload_length=size - header_bytes,
         next_header=NextHeader.IPV6,
         source=plan.outer_source(source, plane),
@@ -70,3 +119,15 @@ def _frame(plan: UsidPlan, source: int, target: int, plane: int, uplink: int, si
     )
     headers = ethernet.to_bytes(ETHERNET.bytes, "big") + ip.to_bytes(IPV6.bytes, "big")
     return headers + bytes(size - header_bytes)
+
+
+def main(packets: int = 20_000) -> None:
+    """Print the speed on every fabric, as bytes and as objects."""
+    print(f"event loop: {Path(model.__file__).name}, {packets} packets a run")
+    for name in FABRICS:
+        speeds = [fabric_packets_per_second(packets, name, objects=objects) for objects in (False, True)]
+        print(f"{name:>10}: {speeds[0]:8.0f} packets/s as bytes, {speeds[1]:8.0f} as objects", flush=True)
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))

@@ -1,15 +1,14 @@
-"""The discrete event core: a heap of small tuples, and random numbers without a generator.
+"""Time and chance in the discrete event simulation: rules, and random numbers without a generator.
 
 Rules that make a run independent of how it is cut into windows and of the order of calls:
 
 * time is an integer in picoseconds;
-* an event is the tuple ``(time, port, sequence, item)``; ties are broken by port, then by sequence, and both
-  come from where a frame travels, never from when somebody called;
+* an event is a tuple that begins with ``(time, order)``; the order that breaks ties is made of port and
+  sequence, and both come from where a frame travels, never from when somebody called;
 * a random number is a hash of (seed, component, counter): the component counts its own draws, so that no
   draw of one component shifts those of another.
 
-The layout is meant to be compiled later: tuples of integers, flat tables indexed by number, no dictionary
-per packet.
+The layout is meant to be compiled: integers as attributes of slotted objects, no dictionary per packet.
 
 Source: design.md 5.
 """
@@ -17,55 +16,13 @@ Source: design.md 5.
 from __future__ import annotations
 
 from hashlib import blake2b
-from heapq import heappop, heappush
-from typing import Generic, TypeVar
 
-__all__ = ["NEVER", "EventHeap", "RandomStream", "component_key", "random_bits"]
+__all__ = ["NEVER", "RandomStream", "component_key", "random_bits"]
 
 NEVER = 1 << 62
 """A time later than any event, in picoseconds (53 days)."""
 
 MASK_64 = (1 << 64) - 1
-
-Item = TypeVar("Item")
-
-
-class EventHeap(Generic[Item]):
-    """Events in order of (time, port, sequence).
-
-    Attributes
-    ----------
-    entries : list of tuple
-        The heap itself, in the order :mod:`heapq` keeps. A hot loop may push and pop on it directly.
-
-    (time, port, sequence) must be unique among waiting events, so that items are never compared.
-    """
-
-    __slots__ = ("entries",)
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[int, int, int, Item]] = []
-
-    def push(self, time_ps: int, port: int, sequence: int, item: Item) -> None:
-        """Add an event."""
-        heappush(self.entries, (time_ps, port, sequence, item))
-
-    def pop(self) -> tuple[int, int, int, Item]:
-        """Remove and return the first event.
-
-        Raises
-        ------
-        IndexError
-            When there is none.
-        """
-        return heappop(self.entries)
-
-    def next_time_ps(self) -> int:
-        """Return the time of the first event, :data:`NEVER` without one."""
-        return self.entries[0][0] if self.entries else NEVER
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
 
 def component_key(name: str) -> int:

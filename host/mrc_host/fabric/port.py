@@ -34,7 +34,7 @@ from mrc_host.fabric.packet import (
     Packet,
     QueueClass,
 )
-from mrc_rtl.wire import Dscp, Tier
+from mrc_rtl.wire import Dscp
 
 if TYPE_CHECKING:
     from mrc_host.fabric.routes import Route
@@ -214,13 +214,6 @@ class Port:
     def waiting_bytes(self) -> int:
         """Bytes in all queues."""
         return self.depth[CONTROL] + self.depth[RETRANSMISSION] + self.depth[DATA]
-
-    @property
-    def tier(self) -> Tier | None:
-        """Tier of the switch the port belongs to; None for a NIC's."""
-        if self.half.source_switch < 0:
-            return None
-        return Tier.T0 if ".t0." in self.half.source_port else Tier.T1
 
     def refresh(self) -> None:
         """Note whether the port needs more than the shortest way through the event loop."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
-from mrc_host.errors import ConfigError
 from mrc_host.experiment.fields import Section, choice, number, refuse, text
 from mrc_host.fabric.faults.selection import SELECTORS, Place, select
 from mrc_host.fabric.packet import Packet
@@ -211,8 +210,3 @@ def check_fault(value: Any) -> Any:
     if kind not in FAULTS:
         raise refuse(f"a fault with kind: {', '.join(sorted(FAULTS))}", kind)
     return FAULTS[kind].model_validate(value)
-
-
-def located(number: int, error: ConfigError) -> ConfigError:
-    """Return an error of a fault with the path of that fault in an experiment."""
-    return ConfigError(f"faults.{number}.{error.path}", error.expected, error.value)
