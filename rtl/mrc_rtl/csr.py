@@ -334,7 +334,8 @@ class CsrBlock(wiring.Component):
         rows_left = Signal(2)
         take_row = Signal()
         was_write = Signal()
-        refused, collects = Signal(), Signal()
+        # What a write does; nothing of it when it is refused.
+        rings, begins, collects, applies = Signal(), Signal(), Signal(), Signal()
         response = Signal(2)
         m.d.comb += [bus.bresp.eq(response), bus.rresp.eq(response)]
         take_write = bus.awvalid & bus.wvalid & ~commands.busy & ~(bus.arvalid & was_write)
@@ -368,24 +369,25 @@ class CsrBlock(wiring.Component):
                     m.next = "JUDGE"
             with m.State("JUDGE"):
                 # What the memory says of the row is too late to decide anything in the same cycle.
+                fits = fact.writable & aligned & all_strobes & ~ring_error
+                starts = row == row_of("command")
                 m.d.sync += [
-                    refused.eq(~(fact.writable & aligned & all_strobes) | ring_error),
-                    collects.eq(fact.wide == _COLLECTS),
+                    rings.eq(fits & is_bell),
+                    begins.eq(fits & ~is_bell & starts),
+                    collects.eq(fits & ~is_bell & ~starts & (fact.wide == _COLLECTS)),
+                    applies.eq(fits & ~is_bell & ~starts & (fact.wide != _COLLECTS)),
+                    response.eq(Mux(fits, _OKAY, _SLVERR)),
                 ]
                 m.next = "WRITE"
             with m.State("WRITE"):
-                m.d.sync += response.eq(_OKAY)
                 m.next = "WRITTEN"
-                with m.If(refused):
-                    m.d.sync += response.eq(_SLVERR)
-                with m.Elif(is_bell):
+                m.d.comb += [commands.start.eq(begins), shift.eq(collects)]
+                m.d.comb += [store_value.eq(applies), settings_write.eq(applies)]
+                with m.If(rings):
                     m.next = "RING"
-                with m.Elif(row == row_of("command")):
-                    m.d.comb += [commands.start.eq(1), clear_value.eq(1)]
-                with m.Elif(collects):
-                    m.d.comb += shift.eq(1)
-                with m.Else():
-                    m.d.comb += [store_value.eq(1), settings_write.eq(1)]
+                with m.If(begins):
+                    m.d.comb += clear_value.eq(1)
+                with m.If(applies):
                     m.d.sync += [rows_left.eq(3), four_words.eq(fact.wide == 3)]
                     with m.If(fact.wide != 0):
                         m.d.comb += clear_value.eq(1)
