@@ -306,7 +306,8 @@ class Segmenter(wiring.Component):
                 with m.If(moves):
                     m.next = "ANSWER"
                     with m.If(empty):
-                        m.d.sync += bus_address.eq(0)
+                        # No byte and no lane to shift; the other bits do not count.
+                        m.d.sync += bus_address[: (config.data_bytes - 1).bit_length()].eq(0)
                         m.next = "FETCH"
 
             with m.State("FREE"):
