@@ -44,10 +44,6 @@ WIDTHS = {
 }
 MAIN_WIDTH = 128
 EFFICIENCY_BOUNDS = {4096: 0.95, 1024: 0.90, 256: None}
-#: At 512 bit the shortest packets need more than K = 4 cycles, which is the goal; this must not grow.
-INTERVALS_REACHED = {(512, "rx"): 5.0}
-#: Sizes of packets that arrive faster than a receiver of this width takes them: nothing to measure.
-OVERLOADS = {(512, 256)}
 RATIO_BOUND = 0.7
 #: In a mix the packets are so few that those at the ends of the interval shift the mean a little.
 MIX_TOLERANCE = 1.05
@@ -98,8 +94,6 @@ def bench_engine(reduced: bool) -> Iterator[Measure]:
     for width, config in WIDTHS.items():
         suffixes = ("", f"_{width}") if width == MAIN_WIDTH else (f"_{width}",)
         for mtu, bound in EFFICIENCY_BOUNDS.items():
-            if (width, mtu) in OVERLOADS:
-                continue
             found = engine_efficiency(config, mtu, PACKETS[reduced])
             for suffix in suffixes:
                 yield Measure(
@@ -132,7 +126,7 @@ def _intervals(config: NicConfig, width: int, suffixes: Sequence[str]) -> Iterat
                 interval.cycles,
                 "cycles",
                 f"between the shortest writes (110-byte frames) that a {width}-bit engine {verb}",
-                at_most=max(interval.bound, INTERVALS_REACHED.get((width, direction), 0)),
+                at_most=interval.bound,
             )
     both = packet_intervals(config, mixed)
     for direction, verb, interval in zip(("tx", "rx"), ("sends", "places"), both, strict=True):
