@@ -46,6 +46,13 @@ def tb(session: nox.Session) -> None:
 
 
 @nox.session
+def histories(session: nox.Session) -> None:
+    """Drive 10,000 random histories through two model NICs (the tests do 300)."""
+    environment = {"MRC_HISTORIES": "10000"}
+    session.run(*PYTEST, "tests/model/test_histories.py", *session.posargs, env=environment)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format, and that generated files are current."""
     session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SESSIONS = {"sim", "tests", "tb", "lint", "types", "bench", "synth", "docs"}
+SESSIONS = {"sim", "tests", "tb", "lint", "types", "bench", "synth", "docs", "histories"}
 TEXT_SUFFIXES = {
     ".py",
     ".md",
