@@ -377,7 +377,7 @@ def control_request(config: NicConfig) -> data.StructLayout:
 
 
 def image_row_bits(config: NicConfig) -> int:
-    """Bits of the number of a waiting packet's image: its slot, or with the top bit set a control packet's."""
+    """Bits of the number of a waiting packet's image: its slot, or with the top bit set that of control."""
     return 1 + (max(CONTROL_IMAGES, config.transmit_slots) - 1).bit_length()
 
 
