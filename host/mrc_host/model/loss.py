@@ -82,11 +82,16 @@ class ProvenLists:
             return head
         return NOBODY
 
+    @property
+    def newest(self) -> int:
+        """The newest transmission that is proven in any list."""
+        return max(self._newest)
+
     def overtaken(self, margin: int) -> bool:
         """Whether the oldest packet of any list was sent at least ``margin`` before the newest that is proven
         in any list.
         """
-        limit = max(self._newest) - margin
+        limit = self.newest - margin
         for head in self._head:
             if head != NOBODY and self._order[head] <= limit:
                 return True

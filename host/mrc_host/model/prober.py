@@ -70,12 +70,12 @@ class Prober:
         item = qp.numbers.find(number)
         if item is None:
             return -1
-        index, sent_ps = item
+        index, limit_ps = item
         if index == _TAIL:
-            return sent_ps - qp.base_rtt_ps
+            return limit_ps
         path = qp.bad.get(index)
         if path is None or path.number != number:
-            return sent_ps - qp.base_rtt_ps
+            return -1
         self._side.statistics.probes_answered += 1
         if path.answered(marked):
             del qp.bad[index]
@@ -83,7 +83,7 @@ class Prober:
             self._side.report_changes(qp)
         else:
             self._schedule(qp, index, path.next_ps())
-        return sent_ps - qp.base_rtt_ps
+        return -1
 
     def _floored(self, qp: SendQp, plane: int) -> int:
         """EVs in a long SKIP, which a loss would have made bad but for the floor."""
@@ -158,10 +158,13 @@ class Prober:
         now_ps = self._shell.now_ps
         patience = qp.base_rtt_ps + qp.target_delay_ps
         due = max(qp.tail_clock_ps, qp.tail_probe_ps) + patience
+        limit_ps = now_ps - qp.base_rtt_ps
         if self._stale and now_ps < due and qp.tracker.overtaken(patience):
             due = qp.tail_probe_ps + patience
+            # Others only wait in queues: what was not overtaken is not judged.
+            limit_ps = min(limit_ps, qp.tracker.planes.newest - patience)
         if now_ps >= due:
-            self._probe_tail(qp)
+            self._probe_tail(qp, limit_ps)
             due = now_ps + patience
         qp.tail_alarm_ps = due
         self._shell.schedule(due, self._look_at_tail, key)
@@ -176,10 +179,12 @@ class Prober:
     def _ask(self, key: int) -> None:
         qp = self._side.qps[key & 0xFF]
         if qp.generation == key >> 8 and qp.state == QpState.RTS and qp.tracker.missing:
-            self._probe_tail(qp)
+            self._probe_tail(qp, self._shell.now_ps - qp.base_rtt_ps)
 
-    def _probe_tail(self, qp: SendQp) -> None:
-        """Ask on another plane than that of the oldest missing packet."""
+    def _probe_tail(self, qp: SendQp, limit_ps: int) -> None:
+        """Ask on another plane than that of the oldest missing packet; the answer judges what left at a time
+        or before.
+        """
         tracker = qp.tracker
         usable = qp.reachable(self._side.up)
         if not usable:
@@ -196,7 +201,7 @@ class Prober:
         now_ps = self._shell.now_ps
         qp.tail_probe_ps = now_ps
         self._side.statistics.tail_probes += 1
-        self._send(qp, plane, place, qp.numbers.take(_TAIL, now_ps))
+        self._send(qp, plane, place, qp.numbers.take(_TAIL, max(limit_ps, 0)))
 
     def _send(self, qp: SendQp, plane: int, place: int, number: int) -> None:
         packet = ModelPacket(int(Opcode.PROBE), qp.index, 0)

@@ -123,13 +123,15 @@ class ProbeNumbers:
         self._next: int = 0
         self._open: dict[int, tuple[int, int]] = {}
 
-    def take(self, index: int, now_ps: int) -> int:
-        """A new id for a probe on an EV index (−1: of the tail) that leaves now."""
+    def take(self, index: int, time_ps: int) -> int:
+        """A new id for a probe on an EV index that leaves at a time; for one of the tail (index −1) it is the
+        time up to which its answer judges packets.
+        """
         number = self._next
         self._next = number + 1 & 0xFFFF
-        self._open[number] = (index, now_ps)
+        self._open[number] = (index, time_ps)
         return number
 
     def find(self, number: int) -> tuple[int, int] | None:
-        """EV index and send time of a probe that is out, which is then out no more."""
+        """What :meth:`take` was given for a probe that is out, which is then out no more."""
         return self._open.pop(number, None)
