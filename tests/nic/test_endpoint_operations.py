@@ -169,6 +169,8 @@ def test_port_status_update(context):
         (probe(port_mask=4), ".port_mask", "between 0 and 3"),
         (probe(req_tc=64), ".req_tc", "between 0 and 63"),
         (probe(request_id=0x4000), ".request_id", "between 0 and 16383"),
+        (probe(segment=1), ".segment", "True or False"),
+        (probe(path=SRV6, segment=True), ".segment", "False unless the value is expanded"),
         (probe(expanded=1), ".expanded", "left out without an outer path"),
         (probe(path=SRV6, value=1), ".value", "one that begins with 0b11000"),
         (probe(path=SRV6, value=wire.ev_value(1, 1, 0)), ".value.plane", "0, that of the port, got 1"),

@@ -292,6 +292,12 @@ class EndpointOperations:
             "port_mask": mask,
             "encapsulation": Encapsulation.PLAIN,
         }
+        if not isinstance(request.segment, bool):
+            raise VerbsError("EINVAL", f"{where}.segment", request.segment, "True or False")
+        if request.segment:
+            capabilities.require(DeviceFlag.FORMAT_SRV6_SRH, f"{where}.segment", request.segment)
+            if request.expanded is None:
+                raise VerbsError("EINVAL", f"{where}.segment", True, "False unless the value is expanded")
         row.update(_halves("peer", request.path.destination))
         if request.path.outer is not None:
             row["encapsulation"] = Encapsulation.SRV6
