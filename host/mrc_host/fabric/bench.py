@@ -16,7 +16,7 @@ from mrc_host.fabric.packet import Packet, PacketContent, route_key
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
-from mrc_host.packets.peek import FrameInfo
+from mrc_host.packets.peek import FrameInfo, peek
 from mrc_rtl.wire import ETHERNET, IPV6, Dscp, Ecn, NextHeader
 
 __all__ = ["FABRICS", "fabric_packets_per_second"]
@@ -47,8 +47,11 @@ class _Object(PacketContent):
         return self._frame
 
     def info(self) -> FrameInfo:
-        """Nobody looks into these packets."""
-        raise NotImplementedError("packets of the bench have nothing to look into")
+        """Return what its frame tells."""
+        found = peek(self._frame)
+        if found is None:
+            raise ValueError("the bench sends only frames of MRC")
+        return found
 
 
 def fabric_packets_per_second(
