@@ -189,3 +189,21 @@ def test_empty():
     assert problems_of(b"") == [(0, "ethernet header needs 14 bytes, got 0")]
     assert [tuple(p) for p in decode(b"", "ip").problems] == [(0, "ipv6 header needs 40 bytes, got 0")]
     assert [tuple(p) for p in decode(b"\x15", "ip").problems] == [(0, "IP version must be 6 or 4, got 1")]
+
+
+@pytest.mark.parametrize("version", [0, 5, 15])
+@pytest.mark.parametrize("stack", STACKS)
+def test_ip_version_that_is_none(stack, version):
+    """Nobody knows what such a packet's ICRC covers."""
+    frame = frame_of(Opcode.SACK, stack)
+    at = 0
+    for name, _ in decode(frame).headers:
+        if name.startswith("ip"):
+            innermost = at
+        at += HEADERS[name].bytes
+    packet = decode(changed(frame, innermost, version << 4), "ethernet")
+    assert packet.icrc_ok is not True
+    assert any(
+        problem.byte == innermost and "IP version must be" in problem.text for problem in packet.problems
+    )
+    assert encode(packet) == changed(frame, innermost, version << 4)
