@@ -309,6 +309,19 @@ def test_receives_and_their_flush(context):
     assert flushed[-1] == WorkCompletion(8, CompletionStatus.FLUSHED, WorkRequestOpcode.WRITE, 0x100)
 
 
+def test_a_receive_that_completed_is_not_flushed(context):
+    pair, profile = new_pair(context)
+    pair.to_init(profile)
+    for number in range(4):
+        pair.post_recv(number)
+    for number in range(2):
+        complete(pair.receive_queue, number, wr_id=number, opcode=WorkRequestOpcode.RECEIVE_IMM)
+    pair.to_error()
+    completions = [*pair.receive_queue.poll(1), *pair.receive_queue.poll()]
+    assert [(item.wr_id, item.ok) for item in completions] == [(0, True), (1, True), (2, False), (3, False)]
+    assert pair.receives_outstanding == 0 and pair.receive_queue.poll() == []
+
+
 def test_an_event_puts_the_qp_into_error(context):
     ready_pair(context)
     pairs = [context.queue_pair(context.protection_domain(), context.completion_queue(16)) for _ in range(3)]

@@ -81,6 +81,7 @@ class CompletionQueue:
         self.ring.data[:] = 0
         self._consumed = 0
         self._reported = 0
+        self._collected: deque[WorkCompletion] = deque()
         self._software: deque[WorkCompletion] = deque()
         context.driver.write_table(
             TableId.COMPLETION_QUEUE,
@@ -100,12 +101,21 @@ class CompletionQueue:
         check_range("cq.poll.limit", limit, 1, COUNT_MASK)
         completions: list[WorkCompletion] = []
         while len(completions) < limit:
-            completion = self._take_entry() or (self._software.popleft() if self._software else None)
+            if self._collected:
+                completion: WorkCompletion | None = self._collected.popleft()
+            else:
+                completion = self._take_entry() or (self._software.popleft() if self._software else None)
             if completion is None:
                 break
             completions.append(completion)
         self._report_consumed()
         return completions
+
+    def collect(self) -> None:
+        """Take what the engine has written out of the ring; :meth:`poll` returns it first."""
+        while (completion := self._take_entry()) is not None:
+            self._collected.append(completion)
+        self._report_consumed()
 
     def poll_software(self) -> list[WorkCompletion]:
         """Take the completions that the driver made."""

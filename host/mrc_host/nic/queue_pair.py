@@ -219,6 +219,8 @@ class QueuePair:
             return
         self.state = QpState.ERROR
         self.error_reason = reason
+        # A receive whose completion stands in the ring, not polled yet, is not flushed.
+        self.receive_queue.collect()
         while self._receives:
             self._flush(self.receive_queue, self._receives.popleft())
 

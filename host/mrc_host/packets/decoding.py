@@ -309,7 +309,7 @@ class _Decoder:
             return ""
         present = self.data[icrc_at : self.end]
         packet.icrc = int.from_bytes(present, "big")
-        # Which fields the ICRC masks depends on the version; one that is neither was reported with its header.
+        # Which fields the ICRC masks depends on the version; a header without one was reported already.
         if self.data[self.ip_offset] >> 4 in _VERSION_TO_HEADER:
             expected = icrc_bytes(self.data, self.ip_offset, start - UDP.bytes, icrc_at)
             packet.icrc_ok = present == expected
