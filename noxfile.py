@@ -4,6 +4,7 @@ Every session runs in the environment nox itself is in, which `make install` mad
 again for each session would take minutes and hundreds of megabytes.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -47,8 +48,8 @@ def tb(session: nox.Session) -> None:
 
 @nox.session
 def histories(session: nox.Session) -> None:
-    """Drive 10,000 random histories through two model NICs (the tests do 300)."""
-    environment = {"MRC_HISTORIES": "10000"}
+    """Drive MRC_HISTORIES (default 10,000) random histories through two model NICs; the tests do 300."""
+    environment = {"MRC_HISTORIES": os.environ.get("MRC_HISTORIES", "10000")}
     session.run(*PYTEST, "tests/model/test_histories.py", *session.posargs, env=environment)
 
 

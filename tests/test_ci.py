@@ -77,7 +77,8 @@ def test_everything_passes(machine: Path) -> None:
     assert "make --no-print-directory test" in calls
     assert "nox -s synth" in calls
     assert any(call.startswith("nox -s bench -- --reduced") for call in calls)
-    assert output.count(f"    {CLOSING_LINE}") == 3
+    assert "nox -s histories" in calls
+    assert output.count(f"    {CLOSING_LINE}") == 4
     assert "everything passed in 0 minutes" in output
 
 
