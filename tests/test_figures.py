@@ -10,6 +10,7 @@ SYNTHESIS = {
     "lut4": {"value": 12345, "unit": "LUT4", "definition": "whole engine"},
     "block_ram": {"value": 35, "unit": "DP16KD", "definition": "memories"},
     "fmax_mhz": {"value": 71.25, "unit": "MHz", "definition": "median over the seeds"},
+    "seeds": [1, 2],
     "fmax_mhz_all_seeds": [70.0, 71.25],
     "critical_paths": ["a to b", "c to d"],
     "modules": {

@@ -32,9 +32,8 @@ def _synthesis(data: dict[str, Any]) -> list[str]:
             value = f"{_number(entry['value'])} {entry['unit']}"
             lines.append(f"| {entry['definition']} | {value} | {GOALS.get(name, '')} |")
     lines.append("")
-    for seed, (speed, path) in enumerate(
-        zip(data.get("fmax_mhz_all_seeds", []), data.get("critical_paths", []), strict=True), start=1
-    ):
+    routed = [data.get(name, []) for name in ("seeds", "fmax_mhz_all_seeds", "critical_paths")]
+    for seed, speed, path in zip(*routed, strict=True):
         lines.append(f"- seed {seed}: {speed:.1f} MHz; critical path {path}")
     lines += ["", "| module | LUT4 | FF | block RAM |", "|---|---|---|---|"]
     modules = sorted(data["modules"].items(), key=lambda item: -item[1]["lut4"])

@@ -190,6 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mrc_rtl.synth", description=__doc__)
     parser.add_argument("--pnr", action="store_true", help="place and route with three seeds, speed grade 6")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of place and route (default 3)")
+    parser.add_argument("--first-seed", type=int, default=1, help="first of the seeds (default 1)")
     parser.add_argument(
         "--out", type=Path, default=Path("synth.json"), help="result file (default synth.json)"
     )
@@ -222,13 +223,14 @@ def main(arguments: list[str] | None = None) -> int:
         if options.pnr:
             # The tool uses one core, and a seed takes it a quarter of an hour.
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                seeds = range(1, options.seeds + 1)
+                seeds = range(options.first_seed, options.first_seed + options.seeds)
                 jobs = [pool.submit(place_and_route, folder / "top.json", folder, seed) for seed in seeds]
                 runs = [job.result() for job in jobs]
             for routed in runs:
                 print(f"seed {routed.seed}: {routed.fmax_mhz:.1f} MHz; critical path: {routed.critical_path}")
             median = statistics.median(run.fmax_mhz for run in runs)
             result["fmax_mhz"] = _figure(median, "MHz", "median over the seeds, LFE5U-25F speed grade 6")
+            result["seeds"] = [run.seed for run in runs]
             result["fmax_mhz_all_seeds"] = [run.fmax_mhz for run in runs]
             result["critical_paths"] = [run.critical_path for run in runs]
             if median < budget["small"]["fmax_mhz"]:
