@@ -10,54 +10,27 @@ Timing: simulated; the engine is compiled once for all runs of this machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from experiment.packet_faults import UPLINKS, hit_third_data_packet, trimmed
 from experiment.runs import run_small
-from mrc_host.experiment import testbed as setup
 from mrc_host.experiment.nics import NicKinds
-from mrc_host.fabric.links import Direction
-from mrc_host.packets.peek import peek
-from mrc_host.packets.trim import trim
-from mrc_rtl.wire import Opcode
-
-# Hosts 0 and 1 are behind T0 number 1, hosts 2 and 3 behind number 2.
-UPLINKS = ["p1.t0.1.u1>p1.t1.1.d1", "p1.t0.2.u1>p1.t1.1.d2"]
-
-
-def trim_third_data_packet(uplink: str) -> Callable[[setup.Testbed], None]:
-    """Return what lets a switch trim the third data packet on an uplink."""
-
-    def prepare(testbed: setup.Testbed) -> None:
-        seen = 0
-
-        def tap(direction: Direction, time_ps: int, frame: bytes) -> list[tuple[int, bytes]] | None:
-            nonlocal seen
-            info = peek(frame)
-            if info is None or info.opcode != Opcode.WRITE_MIDDLE:
-                return None
-            seen += 1
-            return [(0, trim(frame, 128, True, False))] if seen == 3 else None
-
-        testbed.fabric.tap(uplink, tap)
-
-    return prepare
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("uplink", [None, *UPLINKS], ids=["undisturbed", "trimmed from 1", "trimmed from 2"])
 @pytest.mark.parametrize("kinds", ["rtl,model", "model,rtl"])
 def test_they_understand_each_other(tmp_path: Path, kinds: str, uplink: str | None) -> None:
-    prepare = None if uplink is None else trim_third_data_packet(uplink)
+    prepare = None if uplink is None else hit_third_data_packet(trimmed, uplink)
     result = run_small(tmp_path / "run", factory=NicKinds.parse(kinds), prepare=prepare)
     values = {name: metric.value for name, metric in result.metrics.items()}
     assert (result.verdict, result.complete) == ("PASS", True)
     assert (values["bytes_verified"], values["messages_completed"]) == (4 * 65_536, 16)
-    trimmed = int(uplink is not None)
+    cut = int(uplink is not None)
     causes = [values[f"retransmissions_{cause}"] for cause in ("trim", "loss", "spurious")]
-    assert causes == [trimmed, 0, 0]
+    assert causes == [cut, 0, 0]
     if not trimmed:
         assert values["packets_lost"] == 0 and values["plane_imbalance_packets"] <= 1
     document = json.loads((tmp_path / "run" / "run.json").read_text())

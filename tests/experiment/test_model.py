@@ -15,20 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from experiment.packet_faults import DAMAGES, Damage, hit_third_data_packet
 from experiment.runs import QUICKSTART
 from mrc_host.experiment import testbed as setup
 from mrc_host.experiment.load import load_experiment
 from mrc_host.experiment.nics import NicKinds, NicRequest, model_nic
 from mrc_host.experiment.runner import RunResult, run_experiment
-from mrc_host.fabric.links import Direction
 from mrc_host.model.nic import ModelNic
 from mrc_host.model.options import ModelOptions
 from mrc_host.nic.base import Nic
 from mrc_host.packets.codec import decode
 from mrc_host.packets.pcapng import read_capture
-from mrc_host.packets.peek import peek
-from mrc_host.packets.trim import trim
-from mrc_rtl.wire import Opcode
 
 BYTES_PER_NIC = 131_072
 MESSAGES = 4 * 8
@@ -42,10 +39,7 @@ SETTINGS = (
 SAME = (
     "metrics.json", "counters.json", "flows.json", "messages.parquet", "packets.parquet", "queues.parquet"
 )  # fmt: skip
-UPLINK = "p1.t0.1.u1>p1.t1.1.d1"
 MODEL = NicKinds.parse("model")
-
-Fault = Callable[[bytes], list[tuple[int, bytes]]]
 
 
 class NicOfFrames(ModelNic):
@@ -142,44 +136,10 @@ def test_captured_frames_are_whole_and_right(tmp_path: Path) -> None:
     assert kinds >= {"WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST_IMM", "SACK", "ACKNOWLEDGE"}
 
 
-def hit_third_data_packet(fault: Fault) -> Callable[[setup.Testbed], None]:
-    """Return what lets a fault act on the third data packet of an uplink."""
-
-    def prepare(testbed: setup.Testbed) -> None:
-        seen = 0
-
-        def tap(direction: Direction, time_ps: int, frame: bytes) -> list[tuple[int, bytes]] | None:
-            nonlocal seen
-            info = peek(frame)
-            if info is None or info.opcode != Opcode.WRITE_MIDDLE:
-                return None
-            seen += 1
-            return fault(frame) if seen == 3 else None
-
-        testbed.fabric.tap(UPLINK, tap)
-
-    return prepare
-
-
-def corrupted(frame: bytes) -> list[tuple[int, bytes]]:
-    changed = bytearray(frame)
-    changed[2000] ^= 0x10
-    return [(0, bytes(changed))]
-
-
-@pytest.mark.parametrize(
-    ("fault", "causes", "counter"),
-    [
-        (lambda frame: [(0, trim(frame, 128, True, False))], (1, 0, 0), "trimmed_answered"),
-        (lambda frame: [], (0, 1, 0), None),
-        (lambda frame: [(0, frame), (3_000_000, frame)], (0, 0, 0), "duplicate"),
-        (corrupted, None, "drop_icrc"),
-    ],
-    ids=["trimmed", "dropped", "duplicated", "corrupted"],
-)
+@pytest.mark.parametrize(("fault", "causes", "counter"), DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("options", ["default", "round_one"])
 def test_a_damaged_packet_ends_with_every_byte_right(
-    tmp_path: Path, fault: Fault, causes: tuple[int, int, int] | None, counter: str | None, options: str
+    tmp_path: Path, fault: Damage, causes: tuple[int, int, int] | None, counter: str | None, options: str
 ) -> None:
     chosen = ModelOptions() if options == "default" else ModelOptions.round_one()
     values = json.dumps(chosen.as_dict())

@@ -280,20 +280,8 @@ class ModelEngine(Shell, CommandPort):
 
     def _received(self, item: tuple[int, int, bytes, bool]) -> None:
         plane, last_bit, frame, bad_fcs = item
-        if not self.ports[plane].link_up:
-            self.ports[plane].lost_link_down += 1
-            return
-        if not self.settings.enable:
-            return
-        first = plane * PORT_COUNTERS
-        self.counters[first + PortCounter.RX_FRAMES] += 1
-        decoder = self._decoders[plane]
-        packet = decoder.decode(frame, bad_fcs)
-        if packet is None:
-            self.counters[first + decoder.reason] += 1
-            return
-        packet.received_ps = last_bit
-        self.responder.on_packet(packet)
+        if self._takes_frame(plane):
+            self._judged(plane, last_bit, self._decoders[plane].decode(frame, bad_fcs))
 
     def arrive_packet(self, plane: int, time_first_bit_ps: int, packet: Packet) -> None:
         """A packet of another model begins to arrive."""
@@ -303,17 +291,23 @@ class ModelEngine(Shell, CommandPort):
 
     def _received_packet(self, item: tuple[int, int, Packet]) -> None:
         plane, last_bit, carried = item
+        if self._takes_frame(plane):
+            self._judged(plane, last_bit, self._decoders[plane].take(carried))
+
+    def _takes_frame(self, plane: int) -> bool:
+        """Count a frame that has arrived; false when the link is down or the NIC disabled."""
         if not self.ports[plane].link_up:
             self.ports[plane].lost_link_down += 1
-            return
+            return False
         if not self.settings.enable:
-            return
-        first = plane * PORT_COUNTERS
-        self.counters[first + PortCounter.RX_FRAMES] += 1
-        decoder = self._decoders[plane]
-        packet = decoder.take(carried)
+            return False
+        self.counters[plane * PORT_COUNTERS + PortCounter.RX_FRAMES] += 1
+        return True
+
+    def _judged(self, plane: int, last_bit: int, packet: ModelPacket | None) -> None:
+        """Hand on what the decoder made of a frame, or count why it made nothing."""
         if packet is None:
-            self.counters[first + decoder.reason] += 1
+            self.counters[plane * PORT_COUNTERS + self._decoders[plane].reason] += 1
             return
         packet.received_ps = last_bit
         self.responder.on_packet(packet)
