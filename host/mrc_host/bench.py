@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_host.benches.engine_rates import engine_efficiency, packet_intervals
-from mrc_host.benches.model_speed import model_packets_per_second
+from mrc_host.benches.model_speed import MEGABYTES, PARTS, measure_apart
 from mrc_host.benches.rig import small_state
 from mrc_host.benches.simulation_speed import cocotb_speed, simulation_speed
 from mrc_host.benches.state_size import state_size
@@ -190,17 +190,29 @@ def bench_software(reduced: bool) -> Iterator[Measure]:
 
 
 def bench_model(reduced: bool) -> Iterator[Measure]:
-    """Packets a second of the golden model."""
-    for name, hosts, megabytes in (("8x4", 8, 2 if reduced else 8), ("128", 128, 2)):
+    """Data packets a second of the golden model, compiled and not, and where its time goes."""
+    for hosts, megabytes in MEGABYTES.items():
         if reduced and hosts > 8:
             continue
-        yield Measure(
-            f"model_packets_per_second_{name}",
-            model_packets_per_second(hosts, megabytes),
-            "1/s",
-            f"packets sent by {hosts} model NICs with 4 planes of 100 Gb/s, over the processor time of the "
-            "simulation: NICs, fabric, software and packet log",
-        )
+        name = "8x4" if hosts == 8 else str(hosts)
+        for compiled in (True, False):
+            speed = measure_apart(hosts, min(megabytes, 2) if reduced else megabytes, compiled)
+            suffix = name if compiled else f"{name}_plain"
+            yield Measure(
+                f"model_packets_per_second_{suffix}",
+                speed.data_packets_per_second,
+                "1/s",
+                f"data packets sent by {hosts} model NICs with 4 planes of 100 Gb/s, over the processor time "
+                "of the simulation: NICs, fabric, software and packet log"
+                + ("" if compiled else "; not compiled"),
+            )
+            for part, seconds in speed.parts.items():
+                yield Measure(
+                    f"model_share_{part}_{suffix}",
+                    seconds / speed.seconds,
+                    "1",
+                    f"share of that time: {PARTS[part]}",
+                )
 
 
 def bench_state(reduced: bool) -> Iterator[Measure]:

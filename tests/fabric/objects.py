@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mrc_host.fabric.packet import Packet, PacketContent, route_key
+from mrc_host.fabric.packet import Packet, route_key
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
-from mrc_host.packets.peek import FrameInfo, peek
 from mrc_rtl import wire
 from mrc_rtl.wire import Dscp, Ecn, NextHeader, Opcode
 
@@ -65,23 +64,20 @@ def data_frame(
     return head + packet
 
 
-class Made(PacketContent):
+class Made(Packet):
     """A packet that counts how often its bytes are made."""
 
     def __init__(self, frame: bytes) -> None:
+        super().__init__()
         self.bytes = frame
         self.encoded = 0
+        self.enter(len(frame), (frame[14] & 15) << 4 | frame[15] >> 4, route_key(frame))
 
-    def frame(self) -> bytes:
+    def make_frame(self) -> bytes:
         self.encoded += 1
         return self.bytes
 
-    def info(self) -> FrameInfo:
-        found = peek(self.bytes)
-        assert found is not None
-        return found
-
-    def packet(self) -> Packet:
-        """Wrap it for the fabric."""
-        octet = (self.bytes[14] & 15) << 4 | self.bytes[15] >> 4
-        return Packet.of_content(self, len(self.bytes), octet, route_key(self.bytes))
+    def copy(self) -> Packet:
+        other = Made(self.bytes)
+        self.copy_state(other)
+        return other

@@ -242,4 +242,4 @@ def test_class_of_every_dscp(dscp: int) -> None:
         10: QueueClass.RETRANSMISSION,
     }
     assert packet.queue == known.get(dscp, QueueClass.DATA)
-    assert packet.trimmed == (dscp in (12, 16))
+    assert packet.is_trimmed == (dscp in (12, 16))

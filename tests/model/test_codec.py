@@ -11,6 +11,7 @@ import random
 
 import pytest
 
+from mrc_host.fabric.packet import Packet
 from mrc_host.fabric.usid import QpTemplate
 from mrc_host.model.decoder import FrameDecoder
 from mrc_host.model.encoder import FrameEncoder
@@ -177,7 +178,10 @@ def decoder(mtu=4096, **options):
 
 
 def fields(packet):
-    return {name: getattr(packet, name) for name in ModelPacket.__slots__}
+    sealed = {"full_size", "bth_at", "source_host", "destination_host"}
+    names = set(dir(ModelPacket)) - set(dir(Packet)) - sealed
+    values = {name: getattr(packet, name) for name in names if not name.startswith("_")}
+    return {name: value for name, value in values.items() if not callable(value)}
 
 
 @pytest.mark.parametrize("srv6", [False, True])

@@ -6,7 +6,7 @@ Checks: it ends, every byte right, and gives a rate; how high it is, is not asse
 Timing: none.
 """
 
-from mrc_host.benches.model_speed import f_experiment, model_packets_per_second
+from mrc_host.benches.model_speed import PARTS, f_experiment, measure
 from mrc_host.experiment.load import parse_experiment
 
 
@@ -20,4 +20,11 @@ def test_the_bench_runs_the_configuration_f():
         128,
         4096,
     )
-    assert model_packets_per_second(8, 2) > 0
+
+
+def test_the_bench_counts_data_packets_and_the_time_of_the_parts():
+    speed = measure(8, 2)
+    assert speed.data_packets == 8 * -(-2_000_000 // 4096)
+    assert speed.packets > speed.data_packets
+    assert speed.data_packets_per_second > 0
+    assert set(speed.parts) == set(PARTS) and 0 < sum(speed.parts.values()) <= speed.seconds

@@ -1,11 +1,20 @@
 """How fast the golden model runs, with fabric, software and packet log around it.
 
+``python -m mrc_host.benches.model_speed HOSTS MEGABYTES`` makes one measurement and prints it as JSON.
+
 Source: interfaces.md (Bench metric names); profile.md 1, configuration *F*.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mrc_host.errors import InfrastructureError
@@ -13,13 +22,55 @@ from mrc_host.experiment.load import parse_experiment
 from mrc_host.experiment.lockstep import Lockstep
 from mrc_host.experiment.nics import NicKinds
 from mrc_host.experiment.testbed import build_testbed, set_up
+from mrc_host.nic.base import Outputs
 from mrc_host.nic.device import read_counters
 
-__all__ = ["f_experiment", "model_packets_per_second"]
+__all__ = ["MEGABYTES", "PARTS", "ModelSpeed", "f_experiment", "measure", "measure_apart"]
 
 MESSAGE_BYTES = 2_000_000
 LIMIT_PS = 10**10
 DRAIN_PS = 10**7
+HOSTS_PER_T0 = 4
+T0_MAXIMUM = 32
+MEMORY_REGIONS = 16
+
+PARTS = {
+    "nics": "NICs, between the frames they receive and those they send",
+    "fabric": "fabric, handing packets to NICs and logging them",
+    "handover": "packets from NICs into the fabric, logged there, and completions",
+    "software": "applications on the hosts",
+}
+"""Parts of a run."""
+
+MEGABYTES = {8: 16, 64: 4, 128: 2, 512: 2, 1024: 2}
+"""What each NIC sends, by number of hosts: large fabrics must end in minutes."""
+
+
+@dataclass(frozen=True)
+class ModelSpeed:
+    """One measurement.
+
+    Parameters
+    ----------
+    hosts : int
+    data_packets, packets : int
+        Writes that NICs sent, and packets of all kinds.
+    seconds : float
+        Processor time of the simulation alone, without set-up and verification.
+    parts : dict of str to float
+        Seconds of each of :data:`PARTS`.
+    """
+
+    hosts: int
+    data_packets: int
+    packets: int
+    seconds: float
+    parts: dict[str, float]
+
+    @property
+    def data_packets_per_second(self) -> float:
+        """Data packets over processor time."""
+        return self.data_packets / self.seconds
 
 
 def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -28,12 +79,13 @@ def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = N
     Parameters
     ----------
     hosts : int
-        A multiple of 8 on at most 32 T0.
+        A multiple of 8; beyond 128 hosts the T0 become larger instead of more.
     megabytes : int
         What each NIC sends, even.
     settings : dict, optional
         Sections to replace.
     """
+    switches = min(hosts // HOSTS_PER_T0, T0_MAXIMUM)
     return {
         "name": "model-speed",
         "title": "Speed of the golden model",
@@ -46,15 +98,15 @@ def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = N
                 "qps": 8,
                 "mpr_psns": 256,
                 "evs_per_plane": 32,
-                "memory_regions": 16,
+                "memory_regions": MEMORY_REGIONS,
                 "completion_queues": 4,
             },
         },
         "fabric": {
             "hosts": hosts,
             "planes": 4,
-            "t0_per_plane": hosts // 4,
-            "t1_per_plane": 4,
+            "t0_per_plane": switches,
+            "t1_per_plane": hosts // switches,
             "rate_gbps": 100,
             "host_link_delay_ns": 1000,
             "t1_link_delay_ns": 1000,
@@ -71,8 +123,42 @@ def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = N
     }
 
 
-def model_packets_per_second(hosts: int, megabytes: int) -> float:
-    """Return packets of all kinds that NICs sent, over the processor time of the simulation alone.
+class _TimedLockstep(Lockstep):
+    """The runner with a clock around its parts; a window has so many packets that reading it costs little."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.parts = dict.fromkeys(PARTS, 0.0)
+
+    def _deliver(self, until_ps: int) -> None:
+        started = time.process_time()
+        super()._deliver(until_ps)
+        self.parts["fabric"] += time.process_time() - started
+
+    def _run_nics(self, pool: ThreadPoolExecutor | None, until_ps: int) -> list[Outputs]:
+        started = time.process_time()
+        outputs = super()._run_nics(pool, until_ps)
+        self.parts["nics"] += time.process_time() - started
+        return outputs
+
+    def _take(self, outputs: Sequence[Outputs]) -> None:
+        started = time.process_time()
+        super()._take(outputs)
+        self.parts["handover"] += time.process_time() - started
+
+    def _act(self, until_ps: int) -> None:
+        started = time.process_time()
+        super()._act(until_ps)
+        self.parts["software"] += time.process_time() - started
+
+
+def measure(hosts: int, megabytes: int) -> ModelSpeed:
+    """Run the permutation once.
+
+    Parameters
+    ----------
+    hosts, megabytes : int
+        See :func:`f_experiment`.
 
     Raises
     ------
@@ -81,15 +167,52 @@ def model_packets_per_second(hosts: int, megabytes: int) -> float:
     """
     testbed = build_testbed(parse_experiment(f_experiment(hosts, megabytes)), NicKinds(("model",)))
     set_up(testbed)
-    lockstep = Lockstep(testbed.hosts, testbed.fabric, drain_ps=DRAIN_PS, packets=True)
+    lockstep = _TimedLockstep(testbed.hosts, testbed.fabric, drain_ps=DRAIN_PS, packets=True)
     started = time.process_time()
     result = lockstep.run(LIMIT_PS)
     seconds = time.process_time() - started
     wrong = sum(application.verify().mismatched for application in testbed.applications)
     if not result.finished or wrong:
         raise InfrastructureError(f"the transfer must end with every byte right, got {wrong} wrong ones")
-    sent = sum(
-        port["tx_frames"] for host in testbed.hosts for port in read_counters(host.context.driver).ports
-    )
+    ports = [port for host in testbed.hosts for port in read_counters(host.context.driver).ports]
     testbed.close()
-    return sent / seconds
+    return ModelSpeed(
+        hosts,
+        sum(port["tx_data"] + port["tx_retransmissions"] for port in ports),
+        sum(port["tx_frames"] for port in ports),
+        seconds,
+        lockstep.parts,
+    )
+
+
+def measure_apart(hosts: int, megabytes: int, compiled: bool) -> ModelSpeed:
+    """Run the permutation in a process of its own, compiled or not.
+
+    Parameters
+    ----------
+    hosts, megabytes : int
+        See :func:`f_experiment`.
+    compiled : bool
+        Whether the process uses the compiled model.
+
+    Raises
+    ------
+    InfrastructureError
+        The process failed.
+    """
+    command = [sys.executable, "-m", "mrc_host.benches.model_speed", str(hosts), str(megabytes)]
+    environment = {**os.environ, "MRC_COMPILED": str(int(compiled))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InfrastructureError(f"the model's speed at {hosts} hosts cannot be measured:\n{done.stderr}")
+    return ModelSpeed(**json.loads(done.stdout))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print one measurement as JSON."""
+    hosts, megabytes = (int(argument) for argument in arguments)
+    print(json.dumps(asdict(measure(hosts, megabytes))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

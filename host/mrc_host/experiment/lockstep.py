@@ -212,8 +212,12 @@ class Lockstep:
     def _deliver(self, until_ps: int) -> None:
         """Let the fabric advance, and hand over what reaches NICs before a time."""
         if self._packets is not None:
-            for time_ps, nic, port, packet, _, macs in self._packets.advance_packets(until_ps):
-                self._hosts[nic].nic.deliver_packet(port, time_ps, packet, macs)
+            hosts = self._hosts
+            for packet in self._packets.advance_packets(until_ps):
+                came_by = packet.came_by
+                assert came_by is not None
+                nic = hosts[came_by.host].nic
+                nic.deliver_packet(came_by.plane, packet.time_ps, packet, came_by.macs)
             return
         arrivals = self._fabric.advance(until_ps)
         for arrival in arrivals:
@@ -275,8 +279,8 @@ class Lockstep:
         """Hand packets that are objects to the fabric; ports never mix them with frames."""
         for number, (host, output) in enumerate(zip(self._hosts, outputs)):
             first = number * host.nic.config.planes
-            for time_ps, port, _, packet in output.packets:
-                fabric.transmit_packet(first + port, time_ps, packet)
+            for packet in output.packets:
+                fabric.transmit_packet(first + packet.port, packet.time_ps, packet)
 
     def _read_event(self, host: Host, time_ps: int) -> None:
         host.context.driver.request_event()

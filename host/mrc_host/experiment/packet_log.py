@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mrc_host.fabric.model import Fabric, NicObserver
 from mrc_host.fabric.packet import Packet
 from mrc_host.fabric.port import Port
-from mrc_host.model.frames import ModelFrame
+from mrc_host.model.packet import ModelPacket
 from mrc_rtl.wire import IPV6, UDP, has_payload
 
 __all__ = ["COLUMNS", "PacketColumns", "PacketLog", "PacketRow"]
@@ -69,12 +69,34 @@ class PacketRow(NamedTuple):
 COLUMNS = PacketRow._fields
 """Names of the columns of a log."""
 
+_ROW_WORDS = 4
+_PLACES = {
+    "time_ps": (0, 0, 63),
+    "arrived": (1, 56, 1),
+    "nic": (3, 40, 15),
+    "plane": (2, 56, 4),
+    "source": (2, 24, 16),
+    "target": (2, 40, 16),
+    "opcode": (3, 55, 8),
+    "qp": (2, 0, 24),
+    "psn": (1, 32, 24),
+    "ev": (1, 0, 32),
+    "frame_bytes": (3, 0, 20),
+    "payload_bytes": (3, 20, 20),
+    "retransmission": (1, 57, 1),
+    "trimmed": (1, 58, 1),
+    "data": (1, 59, 1),
+}
+"""Where a column stands in the words of a row: number of the word, lowest bit, bits. Bit 63 stays 0."""
+
 PacketColumns = dict[str, npt.NDArray[np.int64]]
 """Columns of a log by name, all of one length."""
 
 
 class PacketLog(NicObserver):
     """The log; attach it to a fabric before the run.
+
+    A row is four words: its time, and the other fields packed as the table below says.
 
     Parameters
     ----------
@@ -83,22 +105,26 @@ class PacketLog(NicObserver):
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
-        self._values = array("q")
-        self._writes = {opcode for opcode in range(256) if has_payload(opcode)}
+        self._words = array("q")
         if fabric is not None:
             fabric.observe(self)
 
     def append(self, row: PacketRow) -> None:
         """Add a row."""
-        self._values.extend(row)
+        words = [0] * _ROW_WORDS
+        for value, (word, shift, _) in zip(row, _PLACES.values(), strict=True):
+            words[word] |= value << shift
+        self._words.extend(words)
 
     def __len__(self) -> int:
-        return len(self._values) // len(COLUMNS)
+        return len(self._words) // _ROW_WORDS
 
     def columns(self) -> PacketColumns:
         """Return all rows as columns, ordered by time, then as they were logged."""
-        table = np.array(self._values, dtype=np.int64).reshape(-1, len(COLUMNS))
-        columns = {name: table[:, number] for number, name in enumerate(COLUMNS)}
+        table = np.array(self._words, dtype=np.int64).reshape(-1, _ROW_WORDS)
+        columns = {
+            name: table[:, word] >> shift & (1 << bits) - 1 for name, (word, shift, bits) in _PLACES.items()
+        }
         order = np.lexsort((columns["plane"], columns["nic"], columns["arrived"], columns["time_ps"]))
         return {name: column[order] for name, column in columns.items()}
 
@@ -111,32 +137,35 @@ class PacketLog(NicObserver):
         self._note(port, first_bit_ps, packet, 1)
 
     def _note(self, port: Port, first_bit_ps: int, packet: Packet, arrived: int) -> None:
+        size = packet.size
+        end_ps = first_bit_ps - -packet.wire_bytes * port.byte_numerator // port.byte_denominator
+        if not isinstance(packet, ModelPacket):
+            self._note_frame(port, end_ps, packet, arrived)
+            return
+        trimmed = packet.is_trimmed
+        payload = 0 if trimmed else packet.length
+        write = packet.is_write
+        flags = arrived | packet.retransmission << 1 | trimmed << 2 | write << 3
+        self._words.extend(
+            (
+                end_ps,
+                packet.ev | packet.psn << 32 | flags << 56,
+                packet.destination_qpn
+                | packet.source_host << 24
+                | packet.destination_host << 40
+                | port.plane << 56,
+                size | payload << 20 | port.host << 40 | packet.opcode << 55,
+            )
+        )
+
+    def _note_frame(self, port: Port, end_ps: int, packet: Packet, arrived: int) -> None:
         info = packet.info()
         if info is None:
             return
-        content = packet.content
-        if isinstance(content, ModelFrame):
-            source, target = content.hosts
-        else:
-            source, target = _HOSTS(packet.original, info.bth_offset - HOSTS_BEFORE_BTH)
-        direction = port.half
-        end_ps = first_bit_ps + direction.slot_ps(packet.size)
+        source, target = _HOSTS(packet.original, info.bth_offset - HOSTS_BEFORE_BTH)
         self.append(
             PacketRow(
-                end_ps,
-                arrived,
-                direction.host,
-                direction.plane,
-                source,
-                target,
-                info.opcode,
-                info.dest_qp,
-                info.psn,
-                info.ev,
-                packet.size,
-                info.payload_len,
-                info.rtx,
-                info.trimmed,
-                info.opcode in self._writes,
+                end_ps, arrived, port.host, port.plane, source, target, info.opcode, info.dest_qp, info.psn,
+                info.ev, packet.size, info.payload_len, info.rtx, info.trimmed, has_payload(info.opcode),
             )
-        )
+        )  # fmt: skip

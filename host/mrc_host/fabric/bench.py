@@ -12,11 +12,10 @@ from pathlib import Path
 from mrc_host.fabric import model
 from mrc_host.fabric.bounds import data_frame_bytes
 from mrc_host.fabric.model import Fabric
-from mrc_host.fabric.packet import Packet, PacketContent, route_key
+from mrc_host.fabric.packet import Packet, route_key
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
-from mrc_host.packets.peek import FrameInfo, peek
 from mrc_rtl.wire import ETHERNET, IPV6, Dscp, Ecn, NextHeader
 
 __all__ = ["FABRICS", "fabric_packets_per_second"]
@@ -34,24 +33,19 @@ RUNS = 3
 TRAFFIC_CLASS = Dscp.NO_TRIM << 2 | Ecn.ECT0
 
 
-class _Object(PacketContent):
+class _Object(Packet):
     """A packet that stands for one of a model of a NIC."""
 
-    __slots__ = ("_frame",)
+    __slots__ = ("_built",)
 
-    def __init__(self, frame: bytes) -> None:
-        self._frame = frame
+    def __init__(self, frame: bytes, key: bytes) -> None:
+        super().__init__()
+        self._built = frame
+        self.enter(len(frame), TRAFFIC_CLASS, key)
 
-    def frame(self) -> bytes:
+    def make_frame(self) -> bytes:
         """Return the frame that was built before the run."""
-        return self._frame
-
-    def info(self) -> FrameInfo:
-        """Return what its frame tells."""
-        found = peek(self._frame)
-        if found is None:
-            raise ValueError("the bench sends only frames of MRC")
-        return found
+        return self._built
 
 
 def fabric_packets_per_second(
@@ -85,7 +79,7 @@ def _one_run(topology: Topology, packets: int, objects: bool) -> float:
         for host, plane in ports
         for uplink in range(1, uplinks + 1)
     }
-    contents = {way: (_Object(frame), route_key(frame)) for way, frame in frames.items()}
+    keys = {way: route_key(frame) for way, frame in frames.items()}
     slot = topology.directions[0].slot_ps(size)
     fabric = Fabric(topology, sample_interval_ps=10_000_000)
     rounds = packets // len(ports)
@@ -100,9 +94,7 @@ def _one_run(topology: Topology, packets: int, objects: bool) -> float:
             for number, (host, plane) in enumerate(ports):
                 way = host, plane, (sent + plane + host) % uplinks + 1
                 if objects:
-                    content, key = contents[way]
-                    packet = Packet.of_content(content, size, TRAFFIC_CLASS, key)
-                    fabric.transmit_packet(number, sent * slot, packet)
+                    fabric.transmit_packet(number, sent * slot, _Object(frames[way], keys[way]))
                 else:
                     fabric.transmit(number, sent * slot, frames[way])
     return received / (time.process_time() - begin)

@@ -29,13 +29,13 @@ from typing import NamedTuple
 from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueCounters, QueueSamples
 from mrc_host.fabric.events import NEVER
 from mrc_host.fabric.packet import FRESH, DropReason, Packet, QueueClass
-from mrc_host.fabric.port import SEQUENCE_BITS, Event, Outgoing, Port
+from mrc_host.fabric.port import SEQUENCE_BITS, Event, Port
 from mrc_host.fabric.routes import RouteFinder
 from mrc_host.fabric.taps import Hook, Tap, TapHook, attach
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
 
-__all__ = ["Arrival", "Fabric", "NicObserver", "PacketArrival"]
+__all__ = ["Arrival", "Fabric", "NicObserver"]
 
 DELAYED = 1 << SEQUENCE_BITS - 1
 """First sequence number of frames a hook delayed on a NIC's link: behind all others of that instant."""
@@ -64,21 +64,6 @@ class Arrival(NamedTuple):
     port: int
     frame: bytes
     sequence: int
-
-
-class PacketArrival(NamedTuple):
-    """As :class:`Arrival`, with the packet instead of bytes; :meth:`frame` makes them."""
-
-    time_first_bit_ps: int
-    nic: int
-    port: int
-    packet: Packet
-    sequence: int
-    macs: bytes
-
-    def frame(self) -> bytes:
-        """Return the frame without FCS."""
-        return self.packet.to_bytes(self.macs)
 
 
 class NicObserver:
@@ -132,7 +117,7 @@ class Fabric:
         self._nic_ports = topology.hosts * topology.planes
         self._lookahead_ps = topology.lookahead_ps
         self._heap: list[Event] = []
-        self._outbox: list[Outgoing] = []
+        self._outbox: list[Packet] = []
         self._in_use: list[Port] = []  # ports with a peak above 0 since the last sample
         macs = UsidPlan(topology).mac_headers()
         self.ports = [
@@ -231,13 +216,18 @@ class Fabric:
         ValueError
             When the time lies before ``now_ps``.
         """
-        return [
-            Arrival(time, nic, port, packet.to_bytes(macs), sequence)
-            for time, nic, port, packet, sequence, macs in self.advance_packets(until_ps)
-        ]
+        arrivals = []
+        for packet in self.advance_packets(until_ps):
+            by = packet.came_by
+            assert by is not None
+            arrivals.append(
+                Arrival(packet.time_ps, by.host, by.plane, packet.to_bytes(by.macs), packet.sequence)
+            )
+        return arrivals
 
-    def advance_packets(self, until_ps: int) -> list[PacketArrival]:
-        """As :meth:`advance`, without making bytes.
+    def advance_packets(self, until_ps: int) -> list[Packet]:
+        """As :meth:`advance`, without making bytes: ``time_ps``, ``came_by`` and ``sequence`` of each packet
+        tell when it reaches which NIC, and :meth:`~mrc_host.fabric.packet.Packet.frame` makes its bytes.
 
         Raises
         ------
@@ -289,7 +279,10 @@ class Fabric:
                 output.sequence = sequence = output.sequence + 1
                 if output.to_nic:
                     heappop(heap)
-                    outbox.append((time + output.delay_ps, output.arrival_order + sequence, packet, output))
+                    packet.time_ps = time + output.delay_ps
+                    packet.sequence = sequence
+                    packet.came_by = output
+                    outbox.append(packet)
                 else:
                     heapreplace(heap, (end + output.hold_ps, output.arrival_order + sequence, packet, output))
 
@@ -298,7 +291,7 @@ class Fabric:
 
         :data:`~mrc_host.fabric.events.NEVER` when the fabric is empty.
         """
-        outbox = min((entry[0] for entry in self._outbox), default=NEVER)
+        outbox = min((packet.time_ps for packet in self._outbox), default=NEVER)
         events = self._heap[0][0] + self._lookahead_ps if self._heap else NEVER
         return min(outbox, events)
 
@@ -356,11 +349,7 @@ class Fabric:
         if not packet.key:
             came_by.drops[DropReason.NOT_IPV6] += 1
             return False
-        if (
-            packet.content is None
-            and came_by.half.source_switch < 0
-            and packet.original[:6] != came_by.macs[:6]
-        ):
+        if packet.as_bytes and came_by.half.source_switch < 0 and packet.original[:6] != came_by.macs[:6]:
             came_by.drops[DropReason.WRONG_MAC] += 1
             return False
         self._routes.enter(packet, came_by)
@@ -397,23 +386,20 @@ class Fabric:
         packet.hop += 1
         output.take(time, packet)
 
-    def _take_arrivals(self, until_ps: int) -> list[PacketArrival]:
+    def _take_arrivals(self, until_ps: int) -> list[Packet]:
         """Empty the outbox up to a time."""
-        due = [entry for entry in self._outbox if entry[0] < until_ps]
+        due = [packet for packet in self._outbox if packet.time_ps < until_ps]
         if not due:
             return []
         # The list itself stays: ports append to it.
-        self._outbox[:] = [entry for entry in self._outbox if entry[0] >= until_ps]
-        due.sort()
-        arrivals = []
-        for time, order, packet, port in due:
-            half = port.half
-            sequence = order - port.arrival_order
-            arrivals.append(PacketArrival(time, half.host, half.plane, packet, sequence, port.macs))
+        self._outbox[:] = [packet for packet in self._outbox if packet.time_ps >= until_ps]
+        due.sort(key=_arrival_order)
+        for packet in due:
+            assert packet.came_by is not None
             for observer in self._observers:
-                observer.delivered(port, time, packet)
+                observer.delivered(packet.came_by, packet.time_ps, packet)
         self._delivered += len(due)
-        return arrivals
+        return due
 
     def _sample(self, time: int) -> None:
         """Take the samples that are due at or before a time, none of whose events have happened yet."""
@@ -470,3 +456,8 @@ class Fabric:
             sum(port.marked for port in self.ports),
             sum(port.trimmed for port in self.ports),
         )
+
+
+def _arrival_order(packet: Packet) -> tuple[int, int, int]:
+    assert packet.came_by is not None
+    return packet.time_ps, packet.came_by.number, packet.sequence

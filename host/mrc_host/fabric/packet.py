@@ -1,17 +1,16 @@
 """A packet inside the fabric: what the sender made, and apart from it what switches change.
 
 A NIC hands in either a frame, whose outermost header is read once, or a packet that it has as an object
-already (:class:`PacketContent`). Bytes of the latter are made only where somebody needs them: a capture, a
-tap, a NIC that takes frames. Both ways give the same times, marks and bytes.
+already (a subclass of :class:`Packet`). Bytes of the latter are made only where somebody needs them: a
+capture, a tap, a NIC that takes frames. Both ways give the same times, marks and bytes.
 
 Source: profile.md 6 (queues, DSCPs); protocol.md 4.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mrc_host.packets.packet import TRIMMED_DSCPS
 from mrc_host.packets.peek import FrameInfo, peek
@@ -28,7 +27,6 @@ __all__ = [
     "QUEUES",
     "DropReason",
     "Packet",
-    "PacketContent",
     "QueueClass",
     "queue_of_dscp",
     "route_key",
@@ -112,37 +110,24 @@ class DropReason(IntEnum):
     """The control queue had no room for a trimmed packet: its header is lost too."""
 
 
-class PacketContent(ABC):
-    """A packet as the model of a NIC has it: fields instead of bytes.
-
-    The fabric never changes it, and hands the same object to the receiver. A receiver looks at
-    :attr:`Packet.trimmed`, :attr:`Packet.size` and :attr:`Packet.ecn` for what switches did to it.
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def frame(self) -> bytes:
-        """Return the frame as its sender put it on the link, from Ethernet on, without FCS."""
-
-    @abstractmethod
-    def info(self) -> FrameInfo:
-        """Return what :func:`mrc_host.packets.peek.peek` would tell of the frame."""
+_CE: Final = int(Ecn.CE)
+_NO_WAY: tuple[Port | None, ...] = (None,)
 
 
 class Packet:
-    """A packet between two NICs.
+    """A packet between two NICs: a frame as bytes, or in a subclass the fields that a NIC's model has.
+
+    A subclass overrides :meth:`make_frame`, :meth:`look` and :meth:`copy`. Switches change only what stands
+    here, and the receiver gets the very object that the sender made.
 
     Attributes
     ----------
-    content : PacketContent or None
-        The sender's object; None for a frame that came as bytes or was changed by a tap.
     size : int
         Bytes without FCS.
     wire_bytes : int
         Bytes it occupies on a link: 24 more.
-    traffic_class : int
-        Outermost traffic class: DSCP and ECN.
+    outer_class : int
+        Outermost traffic class as it stands now: DSCP and ECN.
     queue : int
         Number of its queue, a :class:`QueueClass`.
     key : bytes
@@ -155,99 +140,139 @@ class Packet:
         Switches of that way it has passed; :data:`FRESH` while the hooks of the NIC's link have to act on it.
     trim_lengths : bool
         Whether the switch that cut it corrected the outermost header's length.
+    as_bytes : bool
+        It came as bytes, or a tap made it.
+    time_ps, port : int
+        Between NIC and fabric: when its last bit leaves the port of a NIC, and then when its first bit
+        reaches one; number of that port at its NIC.
+    sequence : int
+        Counts the packets of the direction it came by last, in the order they were sent.
+    came_by : Port or None
+        That direction, for a packet that has reached a NIC.
     """
 
     __slots__ = (
         "_frame",
-        "content",
+        "as_bytes",
+        "came_by",
         "hop",
         "key",
+        "outer_class",
         "outputs",
+        "port",
         "queue",
         "route",
+        "sequence",
         "size",
-        "traffic_class",
+        "time_ps",
         "trim_lengths",
         "wire_bytes",
     )
 
-    def __init__(
-        self, frame: bytes | None, content: PacketContent | None, size: int, traffic_class: int, key: bytes
-    ) -> None:
-        self._frame = frame
-        self.content = content
+    def __init__(self) -> None:
+        self._frame: bytes | None = None
+        self.as_bytes: bool = False
+        self.size: int = 0
+        self.wire_bytes: int = 0
+        self.outer_class: int = 0
+        self.queue: int = 0
+        self.key: bytes = b""
+        self.route: Route | None = None
+        self.outputs: tuple[Port | None, ...] = _NO_WAY
+        self.hop: int = 0
+        self.trim_lengths: bool = False
+        self.time_ps: int = 0
+        self.port: int = 0
+        self.sequence: int = 0
+        self.came_by: Port | None = None
+
+    @classmethod
+    def of_frame(cls, frame: bytes) -> Packet:
+        """Read the outermost header of a frame; without a complete IPv6 header the key stays empty."""
+        packet = Packet()
+        packet._frame = frame
+        packet.as_bytes = True
+        if len(frame) < PAYLOAD_AT or frame[ETHERTYPE_AT:IP_AT] != ETHERTYPE_IPV6 or frame[IP_AT] >> 4 != 6:
+            packet.enter(len(frame), 0, b"")
+        else:
+            # The traffic class lies across the first two bytes of the header.
+            octet = (frame[IP_AT] & 15) << 4 | frame[IP_AT + 1] >> 4
+            packet.enter(len(frame), octet, route_key(frame))
+        return packet
+
+    def enter(self, size: int, traffic_class: int, key: bytes) -> None:
+        """Say what switches look at; nothing of the packet is read for it.
+
+        Parameters
+        ----------
+        size : int
+            Bytes of its frame, without FCS.
+        traffic_class : int
+            Of the outermost header.
+        key : bytes
+            What :func:`route_key` would return of its frame.
+        """
         self.size = size
         self.wire_bytes = size + GAP_PREAMBLE_FCS_BYTES
-        self.traffic_class = traffic_class
-        self.queue: int = QUEUE_OF_CLASS[traffic_class]
+        self.outer_class = traffic_class
+        self.queue = QUEUE_OF_CLASS[traffic_class]
         self.key = key
-        self.route: Route | None = None
-        self.outputs: tuple[Port | None, ...] = (None,)
-        self.hop = 0
-        self.trim_lengths = False
+
+    def make_frame(self) -> bytes:
+        """Return the frame as its sender put it on the link, from Ethernet on, without FCS."""
+        assert self._frame is not None
+        return self._frame
+
+    def look(self) -> FrameInfo | None:
+        """Return what :func:`mrc_host.packets.peek.peek` tells of that frame."""
+        return peek(self.original)
+
+    def copy(self) -> Packet:
+        """Return another packet in the same state."""
+        other = Packet()
+        self.copy_state(other)
+        return other
+
+    def copy_state(self, other: Packet) -> None:
+        """Give another packet what stands here of this one."""
+        other._frame = self._frame
+        other.as_bytes = self.as_bytes
+        other.size = self.size
+        other.wire_bytes = self.wire_bytes
+        other.outer_class = self.outer_class
+        other.queue = self.queue
+        other.key = self.key
+        other.route = self.route
+        other.outputs = self.outputs
+        other.hop = self.hop
+        other.trim_lengths = self.trim_lengths
 
     @property
     def ecn(self) -> int:
         """ECN bits of the outermost header."""
-        return self.traffic_class & 3
+        return self.outer_class & 3
 
     @property
-    def trimmed(self) -> bool:
+    def is_trimmed(self) -> bool:
         """Whether the outermost DSCP says that a switch trimmed it."""
-        return TRIMMED_CLASSES[self.traffic_class]
+        return TRIMMED_CLASSES[self.outer_class]
 
     @property
     def original(self) -> bytes:
         """The frame as it was looked up, before switches changed anything."""
         frame = self._frame
         if frame is None:
-            assert self.content is not None
-            frame = self._frame = self.content.frame()
+            frame = self._frame = self.make_frame()
         return frame
 
-    @classmethod
-    def of_frame(cls, frame: bytes) -> Packet:
-        """Read the outermost header of a frame; without a complete IPv6 header the key stays empty."""
-        if len(frame) < PAYLOAD_AT or frame[ETHERTYPE_AT:IP_AT] != ETHERTYPE_IPV6 or frame[IP_AT] >> 4 != 6:
-            return cls(frame, None, len(frame), 0, b"")
-        # The traffic class lies across the first two bytes of the header.
-        octet = (frame[IP_AT] & 15) << 4 | frame[IP_AT + 1] >> 4
-        return cls(frame, None, len(frame), octet, route_key(frame))
-
-    @classmethod
-    def of_content(cls, content: PacketContent, size: int, traffic_class: int, key: bytes) -> Packet:
-        """Wrap a packet that exists as an object; nothing of it is read here.
-
-        Parameters
-        ----------
-        content : PacketContent
-            The packet.
-        size : int
-            Bytes of its frame, without FCS.
-        traffic_class : int
-            Outermost traffic class.
-        key : bytes
-            What :func:`route_key` would return of its frame.
-        """
-        return cls(None, content, size, traffic_class, key)
-
-    def copy(self) -> Packet:
-        """Return another packet in the same state."""
-        other = Packet(self._frame, self.content, self.size, self.traffic_class, self.key)
-        other.route = self.route
-        other.outputs = self.outputs
-        other.hop = self.hop
-        other.trim_lengths = self.trim_lengths
-        return other
-
-    def mark(self) -> None:
+    def mark_ce(self) -> None:
         """Write CE into the outermost header."""
-        self.traffic_class |= int(Ecn.CE)
+        self.outer_class |= _CE
 
     def trim(self, size: int, dscp: int, correct_lengths: bool) -> None:
         """Cut to a size and mark as trimmed; a packet that is not longer is only marked."""
-        self.traffic_class = dscp << 2 | self.traffic_class & 3
-        self.queue = QUEUE_OF_CLASS[self.traffic_class]
+        self.outer_class = dscp << 2 | self.outer_class & 3
+        self.queue = QUEUE_OF_CLASS[self.outer_class]
         if size < self.size:
             self.size = size
             self.wire_bytes = size + GAP_PREAMBLE_FCS_BYTES
@@ -255,17 +280,14 @@ class Packet:
 
     def info(self) -> FrameInfo | None:
         """Return what a quick look tells; None when it is not an MRC packet."""
-        if self.content is None:
-            found = peek(self.original)
-        else:
-            found = self.content.info()
+        found = self.look()
         if found is None or not self.key:
             return found
-        if self.traffic_class >> 2 == found.dscp and self.ecn == found.ecn:
+        if self.outer_class >> 2 == found.dscp and self.ecn == found.ecn:
             return found
         marked = Ecn.CE in (found.ecn, self.ecn)
-        changed = found._replace(dscp=self.traffic_class >> 2, ecn=int(Ecn.CE) if marked else self.ecn)
-        if not self.trimmed:
+        changed = found._replace(dscp=self.outer_class >> 2, ecn=int(Ecn.CE) if marked else self.ecn)
+        if not self.is_trimmed:
             return changed
         reth_at = found.bth_offset + wire.BTH.bytes + wire.METH.bytes
         va_end = reth_at + found.ts * wire.TSETH.bytes + wire.RETH["va"].bits // 8
@@ -276,6 +298,11 @@ class Packet:
             va=found.va if self.size >= va_end else None,
         )
 
+    def frame(self) -> bytes:
+        """Return the frame as it reaches a NIC, without FCS."""
+        assert self.came_by is not None
+        return self.to_bytes(self.came_by.macs)
+
     def to_bytes(self, macs: bytes) -> bytes:
         """Return the frame as it stands on a link whose 12 bytes of MAC addresses are given."""
         frame = self.original
@@ -283,8 +310,8 @@ class Packet:
         if hop <= 0:  # no switch has touched it
             return frame
         head = frame[ETHERTYPE_AT:HOP_LIMIT_AT]
-        if self.traffic_class != (frame[IP_AT] & 15) << 4 | frame[IP_AT + 1] >> 4:
-            octet = self.traffic_class
+        if self.outer_class != (frame[IP_AT] & 15) << 4 | frame[IP_AT + 1] >> 4:
+            octet = self.outer_class
             changed = bytes((0x60 | octet >> 4, (octet & 15) << 4 | frame[IP_AT + 1] & 15))
             head = head[:2] + changed + head[4:]
         route = self.route

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mrc_host.fabric.taps import Hook
     from mrc_host.fabric.topology import Topology
 
-__all__ = ["CONTROL_BURST_BYTES", "SEQUENCE_BITS", "Event", "Outgoing", "Port", "Storm"]
+__all__ = ["CONTROL_BURST_BYTES", "SEQUENCE_BITS", "Event", "Port", "Storm"]
 
 SEQUENCE_BITS = 44
 """Bits of the sequence number below the port number in the order of an event."""
@@ -54,8 +54,6 @@ FULL = (DropReason.CONTROL_QUEUE_FULL, DropReason.RETRANSMISSION_QUEUE_FULL, Dro
 Event = tuple[int, int, "Packet | None", "Port"]
 """(time in ps, order at that time, packet, port): a packet at the end of a direction, or, without a packet,
 the end of a slot. The order is unique, so that packets and ports are never compared."""
-Outgoing = tuple[int, int, "Packet", "Port"]
-"""(time of the first bit at the NIC in ps, order at that time, packet, direction)."""
 
 
 class Storm(ABC):
@@ -84,7 +82,7 @@ class Port:
     heap : list
         Events of the fabric; the port adds its own.
     outbox : list
-        Takes frames for NICs.
+        Takes packets for NICs.
     in_use : list
         Gets the port when frames begin to wait, for the queue samples.
     """
@@ -113,6 +111,7 @@ class Port:
         "high_water",
         "hold_ps",
         "hooks",
+        "host",
         "in_use",
         "last_bit",
         "limits",
@@ -122,6 +121,7 @@ class Port:
         "overlaps",
         "peak",
         "peak_ever",
+        "plane",
         "queues",
         "rates",
         "routes",
@@ -146,11 +146,13 @@ class Port:
         macs: bytes,
         seed: int,
         heap: list[Event],
-        outbox: list[Outgoing],
+        outbox: list[Packet],
         in_use: list[Port],
     ) -> None:
         self.half = half
         self.number = half.number
+        self.host = half.host
+        self.plane = half.plane
         self.macs = macs
         self._heap = heap
         self._outbox = outbox
@@ -241,12 +243,12 @@ class Port:
         """Put a packet into its queue while the link is busy: trimmed or not at all where that is full."""
         queue = packet.queue
         depth = self.depth[queue] + packet.size
-        if queue != CONTROL and depth > self.trim_at and TRIMMABLE_CLASSES[packet.traffic_class]:
+        if queue != CONTROL and depth > self.trim_at and TRIMMABLE_CLASSES[packet.outer_class]:
             self.cut(packet)
             queue = CONTROL
             depth = self.depth[CONTROL] + packet.size
         if depth > self.limits[queue]:
-            lost = queue == CONTROL and packet.trimmed
+            lost = queue == CONTROL and packet.is_trimmed
             self.drops[DropReason.TRIMMED_QUEUE_FULL if lost else FULL[queue]] += 1
             return
         self.depth[queue] = depth
@@ -310,14 +312,14 @@ class Port:
 
     def _mark(self, packet: Packet, depth: int) -> None:
         """Mark a packet with the probability its queue's depth gives, if its sender knows ECN."""
-        if not MARKABLE_CLASSES[packet.traffic_class]:
+        if not MARKABLE_CLASSES[packet.outer_class]:
             return
         if depth < self.ecn_high:
             draw = random_bits(self._seed, self._key, self._draws)
             self._draws += 1
             if draw * (self.ecn_high - self.ecn_low) >> 64 >= depth - self.ecn_low:
                 return
-        packet.mark()
+        packet.mark_ce()
         self.marked += 1
 
     def begin(self, time: int, packet: Packet) -> None:
@@ -336,9 +338,16 @@ class Port:
             return
         self.sequence += 1
         if self.to_nic:
-            self._outbox.append((time + self.delay_ps, self.arrival_order + self.sequence, packet, self))
+            self.reach_nic(time + self.delay_ps, packet)
         else:
             heappush(self._heap, (end + self.hold_ps, self.arrival_order + self.sequence, packet, self))
+
+    def reach_nic(self, time: int, packet: Packet) -> None:
+        """Put a packet whose first bit reaches the NIC at a time into the outbox."""
+        packet.time_ps = time
+        packet.sequence = self.sequence
+        packet.came_by = self
+        self._outbox.append(packet)
 
     def act(self, start_ps: int, packet: Packet) -> list[tuple[int, Packet]]:
         """Let the hooks act on a frame whose slot begins at a time, and count what they add and remove."""
@@ -367,6 +376,6 @@ class Port:
             self.sequence += 1
             order = self.arrival_order + self.sequence
             if self.to_nic:
-                self._outbox.append((time + self.delay_ps + delay, order, item, self))
+                self.reach_nic(time + self.delay_ps + delay, item)
             else:
                 heappush(self._heap, (time + slot + self.hold_ps + delay, order, item, self))

@@ -12,7 +12,7 @@ from typing import Any
 from mrc_host.fabric.packet import Packet
 from mrc_host.model.agenda import ACCESS, INSIDE, LINK, RECEIVED, TIMER, Agenda
 from mrc_host.model.encoder import FrameEncoder
-from mrc_host.model.frames import ModelFrame, PortReceiver
+from mrc_host.model.frames import PortReceiver
 from mrc_host.model.memory_port import MemoryPort
 from mrc_host.model.notices import Notices
 from mrc_host.model.options import ModelOptions
@@ -25,7 +25,7 @@ from mrc_host.model.rings import CompletionRings, completion_entry
 from mrc_host.model.shell import Requester, Settings, Shell
 from mrc_host.model.table_commands import TableCommands
 from mrc_host.model.templates import Template, TemplateTable
-from mrc_host.nic.base import Frame, PacketFrame, TraceRecord, Watch
+from mrc_host.nic.base import Frame, TraceRecord, Watch
 from mrc_host.nic.options import MacOptions, MemoryOptions, byte_time
 from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
@@ -251,8 +251,8 @@ class ModelEngine(Shell, CommandPort):
         port = self.ports[plane]
         encoder = self._encoders[plane]
         if self.objects:
-            frame = ModelFrame(packet, template, encoder, self.settings.own_address)
-            port.send_packet(self.now_ps, frame.carried())
+            packet.seal(template, encoder, self.settings.own_address)
+            port.send_packet(self.now_ps, packet)
         else:
             port.send(self.now_ps, encoder.encode(packet, template))
         first = plane * PORT_COUNTERS
@@ -283,16 +283,22 @@ class ModelEngine(Shell, CommandPort):
         if self._takes_frame(plane):
             self._judged(plane, last_bit, self._decoders[plane].decode(frame, bad_fcs))
 
-    def arrive_packet(self, plane: int, time_first_bit_ps: int, packet: Packet) -> None:
+    def arrive_packet(self, plane: int, time_first_bit_ps: int, packet: ModelPacket) -> None:
         """A packet of another model begins to arrive."""
-        last_bit = self.ports[plane].arrive(time_first_bit_ps, packet.size)
-        item = (plane, last_bit, packet)
-        self.agenda.enter(last_bit + self._receive_ps, RECEIVED + plane, self._received_packet, item)
+        packet.plane = plane
+        packet.received_ps = self.ports[plane].arrive(time_first_bit_ps, packet.size)
+        self.agenda.enter(
+            packet.received_ps + self._receive_ps, RECEIVED + plane, self._received_packet, packet
+        )
 
-    def _received_packet(self, item: tuple[int, int, Packet]) -> None:
-        plane, last_bit, carried = item
+    def _received_packet(self, packet: ModelPacket) -> None:
+        plane = packet.plane
         if self._takes_frame(plane):
-            self._judged(plane, last_bit, self._decoders[plane].take(carried))
+            decoder = self._decoders[plane]
+            if decoder.take(packet):
+                self.responder.on_packet(packet)
+            else:
+                self.counters[plane * PORT_COUNTERS + decoder.reason] += 1
 
     def _takes_frame(self, plane: int) -> bool:
         """Count a frame that has arrived; false when the link is down or the NIC disabled."""
@@ -449,14 +455,9 @@ class ModelEngine(Shell, CommandPort):
         frames.sort()
         return frames
 
-    def sent_packets(self, until_ps: int) -> list[PacketFrame]:
-        """The same of packets that are objects."""
-        packets: list[PacketFrame] = []
+    def sent_packets(self, until_ps: int) -> list[Packet]:
+        """The same of packets that are objects, port by port."""
+        packets: list[Packet] = []
         for port in self.ports:
             port.take_packets(until_ps, packets)
-        packets.sort(key=_when)
         return packets
-
-
-def _when(packet: PacketFrame) -> tuple[int, int, int]:
-    return packet[:3]

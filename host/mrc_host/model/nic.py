@@ -15,8 +15,8 @@ import numpy.typing as npt
 from mrc_host.errors import InfrastructureError
 from mrc_host.fabric.packet import Packet
 from mrc_host.model.engine import Access, ModelEngine, RequesterFactory
-from mrc_host.model.frames import ModelFrame
 from mrc_host.model.options import ModelOptions
+from mrc_host.model.packet import ModelPacket
 from mrc_host.model.registers import OKAY, WAIT
 from mrc_host.nic.base import Nic, Outputs, RegisterError, RegisterRead, Statistics
 from mrc_host.nic.options import MacOptions, MemoryOptions
@@ -205,7 +205,7 @@ class ModelNic(Nic):
         ValueError
             As :meth:`deliver`.
         """
-        if not isinstance(packet.content, ModelFrame):
+        if not isinstance(packet, ModelPacket):
             self.deliver(port, time_first_bit_ps, packet.to_bytes(macs))
             return
         self._check_arrival(port, time_first_bit_ps)

@@ -1,20 +1,51 @@
-"""A packet inside the model: every header field that anything reads, as an integer attribute."""
+"""A packet inside the model: every header field that anything reads, as an integer attribute.
+
+Models hand it to the fabric, and through it to each other, as the object it is. Its frame is made only for
+who asks: a capture, a tap, gateware.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
+from mrc_host.fabric.packet import Packet, route_key
+from mrc_host.model.layouts import BODY_BYTES
+from mrc_host.packets.peek import FrameInfo
+from mrc_rtl import wire
+from mrc_rtl.wire import Dscp, Opcode
+
+if TYPE_CHECKING:
+    from mrc_host.model.encoder import FrameEncoder
+    from mrc_host.model.templates import Template
+
 __all__ = ["UNBOUND", "ModelPacket"]
 
-UNBOUND = -1
+UNBOUND: Final = -1
 """Value of ``ModelPacket.ev`` and ``plane`` before a path has been chosen."""
 
+_ETHERNET: Final = wire.ETHERNET.bytes
+_OUTER: Final = wire.IPV6.bytes
+_SEGMENT: Final = wire.SRH.bytes
+_BTH_AT: Final = wire.ETHERNET.bytes + wire.IPV6.bytes + wire.UDP.bytes
+_STAMP: Final = wire.TSETH.bytes
+_TAIL: Final = wire.BTH.bytes + wire.ICRC.bytes
+_WRITES = tuple(wire.is_write(opcode) for opcode in range(256))
+_BODIES = tuple(BODY_BYTES.get(opcode, 0) for opcode in range(256))
+_ENDPOINT = tuple(opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE) for opcode in range(256))
+_ENDPOINT_QPN: Final = wire.ENDPOINT_QPN
+_DEFAULT_KEY: Final = wire.PKEY_DEFAULT
+_TRIMMED = (int(Dscp.TRIMMED), int(Dscp.TRIMMED_LASTHOP))
 
-class ModelPacket:
+
+class ModelPacket(Packet):
     """One packet, made by a sender and read by a receiver; fields its opcode does not carry stay 0.
 
     Attributes
     ----------
     opcode : int
         ``wire.Opcode``.
+    is_write : bool
+        It carries payload, and RETH.
     qp : int
         Index of the local QP: whose template builds the frame, or whose packet arrived; −1 for none.
     destination_qpn : int
@@ -30,7 +61,8 @@ class ModelPacket:
     plane : int
         Plane it leaves or came in on, :data:`UNBOUND` before one is chosen.
     traffic_class : int
-        DSCP and ECN of the packet (the inner header's when received).
+        DSCP and ECN of the packet (the inner header's when received); what switches make of them on the way
+        stands in ``outer_class``.
     marked : bool
         Received with CE on any of its IPv6 headers.
     trimmed : int
@@ -88,19 +120,29 @@ class ModelPacket:
         ERTH.op or EETH.op, and ERTH.port_status_mask.
     received_ps : int
         Time its last bit arrived.
+    full_size, bth_at : int
+        Bytes of the frame as it left its sender, without FCS, and offset of the BTH; set by :meth:`seal`.
+    source_host, destination_host : int
+        Numbers of the hosts, from the inner addresses; set by :meth:`seal`.
     """
 
     __slots__ = (
+        "_encoder",
+        "_template",
         "ack_request",
         "acknowledged_psn",
         "address",
+        "bth_at",
         "cumulative_psn",
         "destination",
+        "destination_host",
         "destination_context",
         "destination_qpn",
         "entropy",
         "ev",
+        "full_size",
         "immediate",
+        "is_write",
         "length",
         "mark",
         "marked",
@@ -132,6 +174,7 @@ class ModelPacket:
         "sack_bitmap",
         "segment",
         "source",
+        "source_host",
         "source_context",
         "syndrome",
         "timestamp",
@@ -141,7 +184,9 @@ class ModelPacket:
     )
 
     def __init__(self, opcode: int, qp: int = -1, psn: int = 0) -> None:
+        super().__init__()
         self.opcode: int = opcode
+        self.is_write: bool = _WRITES[opcode]
         self.qp: int = qp
         self.destination_qpn: int = 0
         self.psn: int = psn
@@ -188,3 +233,144 @@ class ModelPacket:
         self.operation: int = 0
         self.port_mask: int = 0
         self.received_ps: int = 0
+        self.full_size: int = 0
+        self.bth_at: int = 0
+        self.source_host: int = 0
+        self.destination_host: int = 0
+        self._template: Template | None = None
+        self._encoder: FrameEncoder | None = None
+
+    def seal(self, template: Template | None, encoder: FrameEncoder, own_address: int) -> None:
+        """Take from the template what the receiver reads, and say what switches look at: it leaves now.
+
+        Parameters
+        ----------
+        template : Template or None
+            Of the sender's QP.
+        encoder : FrameEncoder
+            Of the sender's port.
+        own_address : int
+            Inner address of the sender.
+        """
+        self._template = template
+        self._encoder = encoder
+        outer = 0
+        if self.outer_destination:
+            outer = _OUTER + _SEGMENT if self.segment else _OUTER
+        elif template is not None and template.encapsulated:
+            outer = _OUTER
+        opcode = self.opcode
+        length = len(self.payload)
+        size = _BTH_AT + outer + _BODIES[opcode] + (length + 3 & ~3) + _TAIL
+        self.bth_at = _BTH_AT + outer
+        self.length = length
+        if self.is_write:
+            self.message_number &= 0xFFFF
+            if self.timestamped:
+                size += _STAMP
+        self.full_size = size
+        if template is None:
+            self.source = own_address
+            self.source_host = own_address >> 64 & 0xFFFF
+            self.destination_host = self.destination >> 64 & 0xFFFF
+            self.partition_key = _DEFAULT_KEY
+        else:
+            self.source = template.source
+            self.destination = template.destination
+            self.source_host = template.source_host
+            self.destination_host = template.destination_host
+            self.partition_key = template.partition_key
+            self.destination_qpn = template.destination_qpn
+        if _ENDPOINT[opcode]:
+            self.destination_qpn = _ENDPOINT_QPN
+            if template is not None and template.encapsulated and not self.outer_source:
+                self.outer_source = int.from_bytes(template.outer_source(self.plane), "big")
+        if template is not None and template.encapsulated and not self.outer_destination:
+            key = template.key(self.plane, self.ev)
+        else:
+            key = route_key(self.original)
+        self.enter(size, self.traffic_class, key)
+
+    def make_frame(self) -> bytes:
+        """Return the frame as its sender put it on the link, from Ethernet on, without FCS."""
+        assert self._encoder is not None
+        return self._encoder.encode(self, self._template)
+
+    def look(self) -> FrameInfo:
+        """Return what a quick look at that frame would tell."""
+        write = self.is_write
+        dscp = self.traffic_class >> 2
+        return FrameInfo(
+            self.opcode,
+            self.destination_qpn,
+            self.psn,
+            self.ack_request,
+            self.retransmission,
+            write and self.timestamped,
+            self.ev,
+            dscp,
+            self.traffic_class & 3,
+            dscp in _TRIMMED,
+            self.bth_at > _BTH_AT,
+            self.length,
+            self.message_number & 0xFFFF if write else None,
+            self.address if write else None,
+            _ETHERNET,
+            self.bth_at,
+        )
+
+    def copy(self) -> ModelPacket:
+        """Return another packet in the same state."""
+        other = ModelPacket(self.opcode, self.qp, self.psn)
+        self.copy_state(other)
+        other.destination_qpn = self.destination_qpn
+        other.partition_key = self.partition_key
+        other.ack_request = self.ack_request
+        other.retransmission = self.retransmission
+        other.timestamped = self.timestamped
+        other.ev = self.ev
+        other.plane = self.plane
+        other.traffic_class = self.traffic_class
+        other.marked = self.marked
+        other.trimmed = self.trimmed
+        other.source = self.source
+        other.destination = self.destination
+        other.outer_source = self.outer_source
+        other.outer_destination = self.outer_destination
+        other.segment = self.segment
+        other.timestamp = self.timestamp
+        other.message_number = self.message_number
+        other.receive_number = self.receive_number
+        other.address = self.address
+        other.remote_key = self.remote_key
+        other.message_length = self.message_length
+        other.immediate = self.immediate
+        other.payload = self.payload
+        other.length = self.length
+        other.syndrome = self.syndrome
+        other.entropy = self.entropy
+        other.mark = self.mark
+        other.probe = self.probe
+        other.probe_id = self.probe_id
+        other.acknowledged_psn = self.acknowledged_psn
+        other.cumulative_psn = self.cumulative_psn
+        other.mpr_units = self.mpr_units
+        other.sack_base = self.sack_base
+        other.sack_bitmap = self.sack_bitmap
+        other.source_context = self.source_context
+        other.destination_context = self.destination_context
+        other.out_of_order = self.out_of_order
+        other.restore = self.restore
+        other.penalty = self.penalty
+        other.received_units = self.received_units
+        other.reason = self.reason
+        other.operation = self.operation
+        other.port_mask = self.port_mask
+        other.received_ps = self.received_ps
+        other.full_size = self.full_size
+        other.bth_at = self.bth_at
+        other.source_host = self.source_host
+        other.destination_host = self.destination_host
+        other._template = self._template
+        other._encoder = self._encoder
+        return other

@@ -14,7 +14,7 @@ from collections import deque
 from fractions import Fraction
 
 from mrc_host.fabric.packet import Packet
-from mrc_host.nic.base import NEVER, Frame, PacketFrame
+from mrc_host.nic.base import NEVER, Frame
 from mrc_rtl import wire
 
 __all__ = ["Port"]
@@ -67,7 +67,7 @@ class Port:
         self._line_free_ps: int = 0
         self._sequence: int = 0
         self._sent: deque[Frame] = deque()
-        self._packets: deque[PacketFrame] = deque()
+        self._packets: deque[Packet] = deque()
         self.link_up: bool = True
         self.administratively_up: bool = True
         self.lost_link_down: int = 0
@@ -116,7 +116,9 @@ class Port:
         """The same with a packet that is an object."""
         last_bit = self._slot(now_ps, packet.size)
         if last_bit >= 0:
-            self._packets.append(PacketFrame(last_bit, self.number, self._sequence - 1, packet))
+            packet.time_ps = last_bit
+            packet.port = self.number
+            self._packets.append(packet)
 
     @property
     def free_ps(self) -> int:
@@ -127,7 +129,7 @@ class Port:
     def next_departure_ps(self) -> int:
         """Time of the last bit of the next frame, NEVER when there is none."""
         first = self._sent[0].time_last_bit_ps if self._sent else NEVER
-        return min(first, self._packets[0].time_last_bit_ps) if self._packets else first
+        return min(first, self._packets[0].time_ps) if self._packets else first
 
     def take_sent(self, until_ps: int, frames: list[Frame]) -> None:
         """Append the frames whose last bit left before a time."""
@@ -135,10 +137,10 @@ class Port:
         while sent and sent[0].time_last_bit_ps < until_ps:
             frames.append(sent.popleft())
 
-    def take_packets(self, until_ps: int, packets: list[PacketFrame]) -> None:
+    def take_packets(self, until_ps: int, packets: list[Packet]) -> None:
         """Append the packets whose last bit left before a time."""
         sent = self._packets
-        while sent and sent[0].time_last_bit_ps < until_ps:
+        while sent and sent[0].time_ps < until_ps:
             packets.append(sent.popleft())
 
     def set_link(self, now_ps: int, up: bool) -> None:
@@ -150,7 +152,7 @@ class Port:
         while self._sent and self._sent[-1].time_last_bit_ps > now_ps:
             self._sent.pop()
             lost += 1
-        while self._packets and self._packets[-1].time_last_bit_ps > now_ps:
+        while self._packets and self._packets[-1].time_ps > now_ps:
             self._packets.pop()
             lost += 1
         self._sequence -= lost

@@ -35,17 +35,21 @@ class Template:
         Inner source and destination, 32 bytes.
     source, destination : int
         The same as integers.
+    source_host, destination_host : int
+        Numbers of the hosts in them.
     udp_port, partition_key, destination_qpn : int
     hop_limit, outer_hop_limit : int
     """
 
     __slots__ = (
+        "_keys",
         "_known",
         "_outer_destination",
         "_outer_source",
         "_plane_mask",
         "_uplink_mask",
         "destination",
+        "destination_host",
         "destination_qpn",
         "encapsulated",
         "hop_limit",
@@ -53,6 +57,7 @@ class Template:
         "outer_hop_limit",
         "partition_key",
         "source",
+        "source_host",
         "udp_port",
     )
 
@@ -62,6 +67,7 @@ class Template:
         self._plane_mask: int = image[1]
         self._uplink_mask: int = image[2]
         self._known: dict[int, bytes] = {}
+        self._keys: dict[int, bytes] = {}
         at = wire.ETHERNET.bytes
         self.outer_hop_limit: int = 0
         self._outer_source: int = 0
@@ -75,6 +81,8 @@ class Template:
         self.inner: bytes = image[at + _ADDRESS_AT : at + wire.IPV6.bytes]
         self.source: int = int.from_bytes(self.inner[:16], "big")
         self.destination: int = int.from_bytes(self.inner[16:], "big")
+        self.source_host: int = self.source >> 64 & 0xFFFF
+        self.destination_host: int = self.destination >> 64 & 0xFFFF
         at += wire.IPV6.bytes
         self.udp_port: int = int.from_bytes(image[at + 2 : at + 4], "big")
         at += wire.UDP.bytes
@@ -94,6 +102,14 @@ class Template:
             )
             known = self._known[key] = address_bytes(source) + address_bytes(destination)
         return known
+
+    def key(self, plane: int, ev: int) -> bytes:
+        """Outer destination alone, always the same object for the same way."""
+        way = (ev >> _UPLINK_LOW & _UPLINK_MASK) << 3 | plane
+        key = self._keys.get(way)
+        if key is None:
+            key = self._keys[way] = self.outer(plane, ev)[16:]
+        return key
 
     def outer_source(self, plane: int) -> bytes:
         """Outer source alone."""

@@ -25,7 +25,6 @@ __all__ = [
     "Frame",
     "Nic",
     "Outputs",
-    "PacketFrame",
     "RegisterError",
     "RegisterRead",
     "Statistics",
@@ -60,15 +59,6 @@ class Frame(NamedTuple):
     port: int
     sequence: int
     data: bytes
-
-
-class PacketFrame(NamedTuple):
-    """A frame that left a port as an object of the fabric; fields as those of :class:`Frame`."""
-
-    time_last_bit_ps: int
-    port: int
-    sequence: int
-    packet: Packet
 
 
 class Watch(NamedTuple):
@@ -115,7 +105,8 @@ class Outputs:
     """What a NIC did in a window, each list in order of time (frames: time, port, sequence).
 
     ``interrupts`` holds the times at which the event queue got something to read after it had been empty;
-    ``packets`` the frames of a NIC that hands them over as objects (:meth:`Nic.carry_packets`).
+    ``packets`` the frames of a NIC that hands them over as objects (:meth:`Nic.carry_packets`), port by port;
+    ``time_ps`` and ``port`` of each say when its last bit left, and where.
     """
 
     frames: list[Frame] = field(default_factory=list)
@@ -123,7 +114,7 @@ class Outputs:
     reads: list[RegisterRead] = field(default_factory=list)
     trace: list[TraceRecord] = field(default_factory=list)
     interrupts: list[int] = field(default_factory=list)
-    packets: list[PacketFrame] = field(default_factory=list)
+    packets: list[Packet] = field(default_factory=list)
 
 
 @dataclass

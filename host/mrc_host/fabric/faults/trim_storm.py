@@ -28,7 +28,7 @@ class _StormAtPort(Storm):
     def arrive(self, port: Port, time_ps: int, packet: Packet) -> None:
         """Trim the packet or not."""
         fault = self._site.fault
-        if not fault.begin_ps <= time_ps < fault.end_ps or not TRIMMABLE_CLASSES[packet.traffic_class]:
+        if not fault.begin_ps <= time_ps < fault.end_ps or not TRIMMABLE_CLASSES[packet.outer_class]:
             return
         if not fault.wants(packet):
             return
