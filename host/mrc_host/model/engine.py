@@ -383,7 +383,7 @@ class ModelEngine(Shell, CommandPort):
     def _entry_written(self, _: Any) -> None:
         address, content = self._entries.popleft()
         if self.memory.write(address, content):
-            self.watches += self.memory.watches(self.now_ps, address, len(content))
+            self.memory.watches(self.now_ps, address, len(content), self.watches)
         else:
             self.count(GlobalCounter.WRITE_ERRORS)
 

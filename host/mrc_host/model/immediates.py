@@ -65,6 +65,11 @@ class Immediates:
         self.failing_psn: int = 0
         self.failing_plane: int = 0
 
+    @property
+    def waits(self) -> bool:
+        """Whether an immediate is stashed."""
+        return len(self._stash) != 0
+
     def start(self, limit: int, forget_requests: bool) -> None:
         """Begin anew; posted requests stay unless they are to be forgotten."""
         self._stash.clear()

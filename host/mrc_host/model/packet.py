@@ -120,6 +120,8 @@ class ModelPacket(Packet):
         ERTH.op or EETH.op, and ERTH.port_status_mask.
     received_ps : int
         Time its last bit arrived.
+    bus_address, region : int
+        Where a received write goes in host memory; row of its region, −1 without payload.
     full_size, bth_at : int
         Bytes of the frame as it left its sender, without FCS, and offset of the BTH; set by :meth:`seal`.
     source_host, destination_host : int
@@ -133,6 +135,7 @@ class ModelPacket(Packet):
         "acknowledged_psn",
         "address",
         "bth_at",
+        "bus_address",
         "cumulative_psn",
         "destination",
         "destination_host",
@@ -167,6 +170,7 @@ class ModelPacket(Packet):
         "receive_number",
         "received_ps",
         "received_units",
+        "region",
         "remote_key",
         "restore",
         "retransmission",
@@ -233,6 +237,8 @@ class ModelPacket(Packet):
         self.operation: int = 0
         self.port_mask: int = 0
         self.received_ps: int = 0
+        self.bus_address: int = 0
+        self.region: int = -1
         self.full_size: int = 0
         self.bth_at: int = 0
         self.source_host: int = 0
@@ -367,6 +373,8 @@ class ModelPacket(Packet):
         other.operation = self.operation
         other.port_mask = self.port_mask
         other.received_ps = self.received_ps
+        other.bus_address = self.bus_address
+        other.region = self.region
         other.full_size = self.full_size
         other.bth_at = self.bth_at
         other.source_host = self.source_host

@@ -76,7 +76,7 @@ class ReceiveQp:
         self.peer_qpn: int = 0
         self.peer: int = 0
         self.window: int = config.mpr_psns
-        self.tracker = ReceiveTracker()
+        self.tracker = ReceiveTracker(config.mpr_psns)
         self.triggers = SackTriggers(config.planes)
         self.immediates = Immediates(config.receive_queue_depth)
         self.immediates.limit = config.immediates

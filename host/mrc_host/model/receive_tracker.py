@@ -1,33 +1,46 @@
 """What a responder knows of the PSNs of one QP.
 
 Two bits a PSN: *claimed* at acceptance, *placed* when the memory has answered; cack, SACK bitmap, rcvd_bytes
-and completions go by *placed*. All bit masks begin at the expected PSN.
+and completions go by *placed*. They stand in a ring of bytes, one for each PSN of the window.
 
 Source: profile.md 5; protocol.md 3.1, 3.3, 3.4 and 2.7 (nominal size).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_rtl import wire
 
 __all__ = ["ReceiveTracker", "nominal_bytes"]
 
-_MASK = wire.PSN_MASK
-_BITMAP_BITS = wire.SACK_BITMAP_BITS
-_BITMAP = (1 << _BITMAP_BITS) - 1
-_UNIT = wire.RCVD_BYTES_UNIT
-_HEADERS = (
+_MASK: Final = wire.PSN_MASK
+_HALF: Final = 1 << (wire.PSN_BITS - 1)
+_BITMAP_BITS: Final = wire.SACK_BITMAP_BITS
+_UNIT: Final = wire.RCVD_BYTES_UNIT
+_HEADERS: Final = (
     wire.UDP.bytes + wire.BTH.bytes + wire.METH.bytes + wire.RETH.bytes + wire.ICRC.bytes + 40
 )  # nominal_hdrsize
+
+# Flags of a PSN from the expected one on. Above it each is set once, and all go when it is passed.
+_CLAIMED: Final = 1
+_PLACED: Final = 2
+_END: Final = 4
+_REPORTED: Final = 8
 
 
 def nominal_bytes(length: int, stamped: bool, immediate: bool) -> int:
     """Size of a write as congestion control counts it: UDP length and 40."""
-    return _HEADERS + length + (-length & 3) + (4 if stamped else 0) + (4 if immediate else 0)
+    return _HEADERS + (length + 3 & ~3) + (4 if stamped else 0) + (4 if immediate else 0)
 
 
 class ReceiveTracker:
     """PSNs of one QP.
+
+    Parameters
+    ----------
+    window : int
+        Most PSNs that are tracked from the expected one on.
 
     Attributes
     ----------
@@ -37,26 +50,37 @@ class ReceiveTracker:
         Highest PSN placed.
     messages : int
         MSN: messages completed, 24 bits.
+    out_of_order : int
+        Packets placed above the cumulative PSN.
     """
 
     __slots__ = (
-        "_claimed", "_ends", "_placed", "_received", "_reported", "_walk", "expected", "highest", "messages"
+        "_flags", "_fresh", "_received", "_ring", "_walk", "expected", "highest", "messages", "out_of_order"
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = 256) -> None:
+        size = 1 << (window - 1).bit_length()
+        self._ring: int = size - 1
+        self._flags: bytearray = bytearray(size)
+        self.expected: int = 0
+        self.highest: int = 0
+        self.messages: int = 0
+        self.out_of_order: int = 0
+        self._fresh: int = 0  # of those, never reported
+        self._received: int = 0
+        self._walk: int = 0
         self.start(0)
 
     def start(self, initial_psn: int) -> None:
         """Begin anew: nothing has been received, the first PSN expected is given."""
-        self.expected: int = initial_psn
-        self.highest: int = initial_psn - 1 & _MASK
-        self.messages: int = 0
-        self._claimed: int = 0
-        self._placed: int = 0
-        self._ends: int = 0
-        self._reported: int = 0
-        self._received: int = 0
-        self._walk: int = 0
+        self._flags = bytearray(self._ring + 1)
+        self.expected = initial_psn
+        self.highest = initial_psn - 1 & _MASK
+        self.messages = 0
+        self.out_of_order = 0
+        self._fresh = 0
+        self._received = 0
+        self._walk = 0
 
     @property
     def cumulative(self) -> int:
@@ -68,22 +92,17 @@ class ReceiveTracker:
         """rcvd_bytes: bytes of new packets at nominal size, in units of 256, rounded up, modulo 2^24."""
         return (self._received + _UNIT - 1) // _UNIT & _MASK
 
-    @property
-    def out_of_order(self) -> int:
-        """Packets placed above the cumulative PSN."""
-        return self._placed.bit_count()
-
     def distance(self, psn: int) -> int:
         """PSNs from the expected one, modulo 2^24: below the window's length inside, from 2^23 on behind."""
         return psn - self.expected & _MASK
 
     def claimed(self, distance: int) -> bool:
         """Whether the PSN at a distance inside the window has been accepted."""
-        return self._claimed >> distance & 1 == 1
+        return self._flags[self.expected + distance & self._ring] & _CLAIMED != 0
 
     def claim(self, distance: int) -> None:
         """Accept the PSN at a distance inside the window."""
-        self._claimed |= 1 << distance
+        self._flags[self.expected + distance & self._ring] |= _CLAIMED
 
     def place(self, psn: int, last: bool, nominal: int) -> int:
         """The memory has answered for a claimed PSN.
@@ -101,24 +120,29 @@ class ReceiveTracker:
         int
             Messages that are now completed.
         """
-        distance = psn - self.expected & _MASK
-        bit = 1 << distance
-        placed = self._placed | bit
         self._received += nominal
-        if last:
-            self._ends |= bit
-        if psn - self.highest & _MASK < 1 << 23:
+        if psn - self.highest & _MASK < _HALF:
             self.highest = psn
-        if distance:
-            self._placed = placed
+        flags = self._flags
+        if psn != self.expected:
+            self.out_of_order += 1
+            self._fresh += 1
+            flags[psn & self._ring] |= _PLACED | _END if last else _PLACED
             return 0
-        run = (placed ^ placed + 1).bit_length() - 1
-        passed = (self._ends & (1 << run) - 1).bit_count()
-        self._placed = placed >> run
-        self._claimed >>= run
-        self._ends >>= run
-        self._reported >>= run
-        self.expected = self.expected + run & _MASK
+        passed = 1 if last else 0
+        flags[psn & self._ring] = 0
+        psn = psn + 1 & _MASK
+        state = flags[psn & self._ring]
+        while state & _PLACED:
+            if state & _END:
+                passed += 1
+            if not state & _REPORTED:
+                self._fresh -= 1
+            self.out_of_order -= 1
+            flags[psn & self._ring] = 0
+            psn = psn + 1 & _MASK
+            state = flags[psn & self._ring]
+        self.expected = psn
         self.messages = self.messages + passed & _MASK
         return passed
 
@@ -134,26 +158,33 @@ class ReceiveTracker:
         align : int
             The base is aligned down to so many PSNs.
         """
-        placed = self._placed
-        unreported = placed & ~self._reported
+        flags, ring, expected = self._flags, self._ring, self.expected
+        top = (self.highest - expected & _MASK) if self.out_of_order else 0
         start = 0
-        if unreported:
-            start = (unreported & -unreported).bit_length() - 1
-        elif placed:
+        if self._fresh:
+            start = 1
+            while flags[expected + start & ring] & (_PLACED | _REPORTED) != _PLACED:
+                start += 1
+        elif self.out_of_order:
             start = self._walk * _BITMAP_BITS
-            if start >= placed.bit_length() + align - 1:
+            if start >= top + align:
                 self._walk = start = 0
             self._walk += 1
-        base = self.expected + start & _MASK
+        base = expected + start & _MASK
         if align > 1:
             down = base % align
             base -= down
             start -= down
-        if start >= 0:
-            shown = _BITMAP << start
-            bits = placed >> start & _BITMAP
-        else:
-            shown = _BITMAP >> -start
-            bits = (placed << -start | (1 << -start) - 1) & _BITMAP
-        self._reported |= placed & shown
+        bits = 0
+        for distance in range(start, min(start + _BITMAP_BITS, top + 1)):
+            if distance < 0:
+                bits |= 1 << (distance - start)
+                continue
+            slot = expected + distance & ring
+            state = flags[slot]
+            if state & _PLACED:
+                bits |= 1 << (distance - start)
+                if not state & _REPORTED:
+                    flags[slot] = state | _REPORTED
+                    self._fresh -= 1
         return base, bits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,23 @@ from mrc_host.nic.base import Watch
 
 __all__ = ["HostMemory", "MemoryRegions"]
 
-_INVALID = -1
+_INVALID: Final = -1
+
+
+class _Region:
+    """A row as the checks of every packet read it."""
+
+    __slots__ = ("base", "bus_address", "domain", "key", "length", "remote_write", "row", "valid")
+
+    def __init__(self, row: dict[str, int]) -> None:
+        self.row: dict[str, int] = row
+        self.valid: bool = row.get("valid", 0) == 1
+        self.key: int = row.get("key", 0)
+        self.domain: int = row.get("protection_domain", 0)
+        self.base: int = row.get("base", 0)
+        self.length: int = row.get("length", 0)
+        self.remote_write: bool = row.get("remote_write", 0) == 1
+        self.bus_address: int = row.get("bus_address", 0)
 
 
 class MemoryRegions:
@@ -33,19 +50,19 @@ class MemoryRegions:
     __slots__ = ("_rows", "in_flight")
 
     def __init__(self, count: int) -> None:
-        self._rows: list[dict[str, int]] = [{} for _ in range(count)]
+        self._rows: list[_Region] = [_Region({}) for _ in range(count)]
         self.in_flight: list[int] = [0] * count
 
     def write(self, index: int, fields: dict[str, int]) -> bool:
         """Replace a row; False when there is none of that number."""
         if index >= len(self._rows):
             return False
-        self._rows[index] = dict(fields)
+        self._rows[index] = _Region(dict(fields))
         return True
 
     def read(self, index: int) -> dict[str, int] | None:
         """The fields of a row; None when there is none of that number."""
-        return self._rows[index] if index < len(self._rows) else None
+        return self._rows[index].row if index < len(self._rows) else None
 
     def translate(self, key: int, domain: int, address: int, length: int, remote: bool) -> int:
         """Bus address of the first byte, −1 when key, domain, rights or bounds forbid the access.
@@ -63,12 +80,12 @@ class MemoryRegions:
         if index >= len(self._rows):
             return _INVALID
         row = self._rows[index]
-        if not row or not row["valid"] or row["key"] != key or row["protection_domain"] != domain:
+        if not row.valid or row.key != key or row.domain != domain or (remote and not row.remote_write):
             return _INVALID
-        offset = address - row["base"]
-        if offset < 0 or offset + length > row["length"] or (remote and not row["remote_write"]):
+        offset = address - row.base
+        if offset < 0 or offset + length > row.length:
             return _INVALID
-        return row["bus_address"] + offset
+        return row.bus_address + offset
 
 
 class HostMemory:
@@ -89,6 +106,7 @@ class HostMemory:
     __slots__ = (
         "_failing",
         "_overlapping",
+        "_size",
         "_starts",
         "_view",
         "_watched",
@@ -101,6 +119,7 @@ class HostMemory:
     def __init__(self, size: int) -> None:
         self.data: npt.NDArray[np.uint8] = np.zeros(size, dtype=np.uint8)
         self._view: memoryview = self.data.data
+        self._size: int = size
         self._failing: list[tuple[int, int]] = []
         self._watched: list[tuple[int, int, int]] = []
         self._starts: list[int] = []
@@ -112,17 +131,18 @@ class HostMemory:
     def read(self, address: int, length: int) -> bytes | None:
         """Bytes at an address; None when the memory answers with an error."""
         self.reads += 1
-        if not self._answers(address, length):
+        end = address + length
+        if (end > self._size or self._failing) and not self._answers(address, end):
             return None
-        return self._view[address : address + length].tobytes()
+        return self._view[address:end].tobytes()
 
     def write(self, address: int, content: bytes) -> bool:
         """Write bytes; False, and nothing changes, when the memory answers with an error."""
         self.writes += 1
-        length = len(content)
-        if not self._answers(address, length):
+        end = address + len(content)
+        if (end > self._size or self._failing) and not self._answers(address, end):
             return False
-        self._view[address : address + length] = content
+        self._view[address:end] = content
         return True
 
     def fail(self, address: int, length: int) -> None:
@@ -154,9 +174,8 @@ class HostMemory:
         self._watched = [item for item in self._watched if item[2] != tag]
         self._order()
 
-    def watches(self, time_ps: int, address: int, length: int) -> list[Watch]:
-        """What to report of a write that was answered at a time."""
-        found: list[Watch] = []
+    def watches(self, time_ps: int, address: int, length: int, found: list[Watch]) -> None:
+        """Append what to report of a write that was answered at a time."""
         place = bisect_left(self._starts, address + length)
         while place > 0:
             place -= 1
@@ -165,11 +184,9 @@ class HostMemory:
                 found.append(Watch(time_ps, tag, address, length))
             elif not self._overlapping:
                 break
-        return found
 
-    def _answers(self, address: int, length: int) -> bool:
-        end = address + length
-        if end > len(self.data):
+    def _answers(self, address: int, end: int) -> bool:
+        if end > self._size:
             self.outside += 1
             return False
         return not any(address < stop and start < end for start, stop in self._failing)

@@ -6,7 +6,7 @@ Source: profile.md 2, 4 and 5; protocol.md 1.9 to 1.14, 2.5, 2.6, 3 and 7.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from mrc_host.model.endpoint_answers import EndpointAnswers, answer_to
 from mrc_host.model.immediates import Delivery
@@ -28,30 +28,40 @@ from mrc_rtl.wire import AethSyndrome, Mark, NackReason, Opcode
 
 __all__ = ["ModelResponder"]
 
-_PSN = wire.PSN_MASK
-_BEHIND = 1 << (wire.PSN_BITS - 1)
-_TICK = 0xFFFF
-_LEAST_OFFSET = -0x8000
+_PSN: Final = wire.PSN_MASK
+_BEHIND: Final = 1 << (wire.PSN_BITS - 1)
+_TICK: Final = 0xFFFF
+_LEAST_OFFSET: Final = -0x8000
 """A duplicate may be further behind the cumulative PSN than ack_psn_offset reaches."""
-_WRITES = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
-_IMMEDIATES = frozenset(int(opcode) for opcode in Opcode if wire.has_immediate(opcode))
-_LASTS = frozenset(int(opcode) for opcode in Opcode if wire.is_last(opcode))
-_SACK, _NACK, _ACK = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.ACKNOWLEDGE)
-_PROBE = int(Opcode.PROBE)
-_REQUEST, _RESPONSE = int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE)
-_PATIENCE_RTTS = 4
-_FULL_PENALTY = 127
+_IMMEDIATES = tuple(wire.has_immediate(opcode) for opcode in range(256))
+_LASTS = tuple(wire.is_last(opcode) for opcode in range(256))
+_SACK: Final = int(Opcode.SACK)
+_NACK: Final = int(Opcode.NACK)
+_ACK: Final = int(Opcode.ACKNOWLEDGE)
+_REQUEST: Final = int(Opcode.ENDPOINT_REQUEST)
+_RESPONSE: Final = int(Opcode.ENDPOINT_RESPONSE)
+_QP_BASE: Final = QP_NUMBER_BASE
+_TICK_PS: Final = TICK_PS
+_PATIENCE_RTTS: Final = 4
+_FULL_PENALTY: Final = 127
+_ERROR: Final = int(QpState.ERROR)
+_LAST_HOP: Final = int(Trimmed.LAST_HOP)
 
-
-class _Placement:
-    """A packet on its way to memory."""
-
-    __slots__ = ("bus_address", "packet", "region")
-
-    def __init__(self, packet: ModelPacket, bus_address: int, region: int) -> None:
-        self.packet = packet
-        self.bus_address = bus_address
-        self.region = region
+# Outcomes as plain numbers: an enumeration costs a call each time it is used as one.
+_ACCEPTED: Final = int(PortCounter.ACCEPTED)
+_CONTROL: Final = int(PortCounter.CONTROL)
+_DUPLICATE: Final = int(PortCounter.DUPLICATE)
+_TRIMMED_ANSWERED: Final = int(PortCounter.TRIMMED_ANSWERED)
+_DROP_ACCESS: Final = int(PortCounter.DROP_ACCESS)
+_DROP_BUFFER: Final = int(PortCounter.DROP_NO_PKT_BUFFER)
+_DROP_PEER: Final = int(PortCounter.DROP_PEER)
+_DROP_PKEY: Final = int(PortCounter.DROP_PKEY)
+_DROP_QP: Final = int(PortCounter.DROP_QP)
+_DROP_WINDOW: Final = int(PortCounter.DROP_WINDOW)
+_SACK_RECEIVED: Final = int(GlobalCounter.SACK_RECEIVED)
+_SACK_SENT: Final = int(GlobalCounter.SACK_SENT)
+_ACK_RECEIVED: Final = int(GlobalCounter.ACK_RECEIVED)
+_ACK_SENT: Final = int(GlobalCounter.ACK_SENT)
 
 
 class ModelResponder(Responder):
@@ -99,11 +109,22 @@ class ModelResponder(Responder):
         self.qps: list[ReceiveQp] = [ReceiveQp(config) for _ in range(config.qps)]
         self.reverse = ReverseEvs(config.qps, config.planes, seed)
         self._endpoint = EndpointAnswers(shell, options, self.qps, self.reverse)
-        self._placements: deque[_Placement] = deque()
+        self._placements: deque[ModelPacket] = deque()
+        self._memory_answers = self._answered
         self._held: list[int] = [0] * config.planes
         self._waiting: int = 0
         self._base_mpr_units: int = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
         self._reverse_path: bool = options.control_path == "reverse"
+        self._reverse_probes: bool = self._reverse_path and options.reverse_probes
+        self._checks_keys: bool = options.partition_keys == "table"
+        self._watches_marks: bool = options.always_skip_after != 0
+        self._acknowledges_each: bool = options.transport_ack == "each"
+        self._acknowledges_messages: bool = options.transport_ack == "message"
+        self._service_time: bool = options.service_time
+        self._align: int = options.sack_base_align
+        self._own_first: bool = options.context_order == "sender_first"
+        self._buffer_bytes: int = config.receive_buffer_bytes
+        self._tells_fill: bool = options.penalty_start_permille < 1000 or options.advertise_mpr != "fixed"
         self._trace: bool = config.trace
 
     def attach(self, requester: Requester) -> None:
@@ -119,33 +140,33 @@ class ModelResponder(Responder):
         if opcode == _REQUEST or opcode == _RESPONSE:
             self._endpoint.arrived(packet)
             return
-        index = packet.destination_qpn - QP_NUMBER_BASE
+        index = packet.destination_qpn - _QP_BASE
         if not 0 <= index < len(self.qps):
-            self._count(packet, PortCounter.DROP_QP)
+            self._count(packet, _DROP_QP)
             return
         qp = self.qps[index]
         packet.qp = index
         if not qp.receiving:
-            if qp.state == QpState.ERROR and packet.source == qp.peer and opcode in _WRITES:
+            if qp.state == _ERROR and packet.source == qp.peer and packet.is_write:
                 self._refuse_in_error(qp, packet)
-            self._count(packet, PortCounter.DROP_QP)
+            self._count(packet, _DROP_QP)
         elif packet.source != qp.peer:
-            self._count(packet, PortCounter.DROP_PEER)
-        elif packet.partition_key != qp.partition_key and self._options.partition_keys == "table":
-            self._count(packet, PortCounter.DROP_PKEY)
-        elif opcode in _WRITES:
+            self._count(packet, _DROP_PEER)
+        elif self._checks_keys and packet.partition_key != qp.partition_key:
+            self._count(packet, _DROP_PKEY)
+        elif packet.is_write:
             self._write(qp, packet)
         else:
-            self._count(packet, PortCounter.CONTROL)
+            self._count(packet, _CONTROL)
             self._feedback(qp, packet)
 
     def _feedback(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         opcode, index = packet.opcode, packet.qp
         if opcode == _SACK:
-            self._shell.count(GlobalCounter.SACK_RECEIVED)
+            self._shell.count(_SACK_RECEIVED)
             self.requester.on_sack(index, packet)
         elif opcode == _ACK:
-            self._shell.count(GlobalCounter.ACK_RECEIVED)
+            self._shell.count(_ACK_RECEIVED)
             self.requester.on_ack(index, packet)
         elif opcode == _NACK:
             self._shell.count(GlobalCounter.NACK_RECEIVED)
@@ -159,109 +180,107 @@ class ModelResponder(Responder):
     def _write(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         """Decide about a write: place it, or say why not (protocol.md 3.2)."""
         tracker = qp.tracker
-        if self._options.always_skip_after:
+        if self._watches_marks:
             qp.note_mark(packet.ev, packet.marked)
         distance = packet.psn - tracker.expected & _PSN
         inside = distance < qp.window
         if not inside and distance <= _BEHIND:
-            outcome = PortCounter.DROP_WINDOW
+            outcome = _DROP_WINDOW
             if self._options.out_of_window == "nack" and qp.may_nack(self._shell.now_ps, self._rtt_ps):
-                self._nack(qp, packet, NackReason.PSN_OOR_WINDOW)
+                self._nack(qp, packet, int(NackReason.PSN_OOR_WINDOW))
         elif not inside or tracker.claimed(distance):
-            outcome = PortCounter.TRIMMED_ANSWERED if packet.trimmed else PortCounter.DUPLICATE
+            outcome = _TRIMMED_ANSWERED if packet.trimmed else _DUPLICATE
             qp.triggers.add_duplicate(packet.plane, not inside, packet.ack_request)
-            self._sack(qp, packet, self._answer(_SACK, packet), strong=True)
-            if not inside and self._options.transport_ack == "each":
+            self._sack(qp, packet, self._answer(_SACK, packet), True)
+            if not inside and self._acknowledges_each:
                 self._acknowledge(qp, packet)
         elif packet.trimmed:
-            outcome = PortCounter.TRIMMED_ANSWERED
-            last_hop = packet.trimmed == Trimmed.LAST_HOP
-            self._nack(qp, packet, NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED)
+            outcome = _TRIMMED_ANSWERED
+            last_hop = packet.trimmed == _LAST_HOP
+            self._nack(qp, packet, int(NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED))
         else:
             outcome = self._admit(qp, packet, distance)
         self._count(packet, outcome)
         if self._trace:
-            detail = int(outcome) | packet.trimmed << 8 | tracker.expected << 16
-            self._shell.trace(TraceKind.ADMIT, packet.qp, packet.plane, packet.psn, detail)
+            detail = outcome | packet.trimmed << 8 | tracker.expected << 16
+            self._shell.trace(int(TraceKind.ADMIT), packet.qp, packet.plane, packet.psn, detail)
 
-    def _admit(self, qp: ReceiveQp, packet: ModelPacket, distance: int) -> PortCounter:
-        """A new write inside the window: claim it and send it to memory."""
-        bus_address, region = 0, -1
-        if packet.length:
+    def _admit(self, qp: ReceiveQp, packet: ModelPacket, distance: int) -> int:
+        """A new write inside the window: claim it and send it to memory. Returns the outcome to count."""
+        length, plane = packet.length, packet.plane
+        packet.region = -1
+        if length:
             bus_address = self._regions.translate(
-                packet.remote_key, qp.protection_domain, packet.address, packet.length, True
+                packet.remote_key, qp.protection_domain, packet.address, length, True
             )
             if bus_address < 0:
-                self._fail(qp, packet.qp, packet.psn, packet.plane, AethSyndrome.NAK_REMOTE_ACCESS)
-                self._shell.enter_error(packet.qp, QpErrorReason.REMOTE_ACCESS)
-                return PortCounter.DROP_ACCESS
-            region = packet.remote_key >> 8
-        if self._held[packet.plane] + packet.length > self._shell.config.receive_buffer_bytes:
+                self._fail(qp, packet.qp, packet.psn, plane, int(AethSyndrome.NAK_REMOTE_ACCESS))
+                self._shell.enter_error(packet.qp, int(QpErrorReason.REMOTE_ACCESS))
+                return _DROP_ACCESS
+            packet.bus_address = bus_address
+            packet.region = packet.remote_key >> 8
+        held = self._held[plane] + length
+        if held > self._buffer_bytes:
             if self._options.resource_nack:
-                self._nack(qp, packet, NackReason.NO_PKT_BUFFER)
-            return PortCounter.DROP_NO_PKT_BUFFER
+                self._nack(qp, packet, int(NackReason.NO_PKT_BUFFER))
+            return _DROP_BUFFER
         qp.tracker.claim(distance)
-        self._held[packet.plane] += packet.length
+        self._held[plane] = held
         qp.in_flight += 1
-        if region >= 0:
-            self._regions.in_flight[region] += 1
-        self._placements.append(_Placement(packet, bus_address, region))
-        self._port.write(self._shell.now_ps, self._answered)
-        if packet.opcode in _IMMEDIATES and not qp.immediates.stash(
+        if length:
+            self._regions.in_flight[packet.region] += 1
+        self._placements.append(packet)
+        self._port.write(self._shell.now_ps, self._memory_answers)
+        if _IMMEDIATES[packet.opcode] and not qp.immediates.stash(
             packet.receive_number,
             packet.psn,
-            packet.plane,
+            plane,
             packet.message_number,
             packet.immediate,
             packet.message_length,
         ):
             self._refuse_immediate(qp, packet.qp)
-        elif self._reverse_path and self._options.reverse_probes:
+        elif self._reverse_probes:
             self._endpoint.probe_reverse(packet.qp)
-        return PortCounter.ACCEPTED
+        return _ACCEPTED
 
     # -- memory ------------------------------------------------------------------------------------------
 
     def _answered(self, _: Any) -> None:
         """The memory has answered for the oldest packet."""
-        placement = self._placements.popleft()
-        packet = placement.packet
-        index = packet.qp
+        packet = self._placements.popleft()
+        index, length = packet.qp, packet.length
         qp = self.qps[index]
-        now = self._shell.now_ps
         done = True
-        if packet.length:
-            done = self._memory.write(placement.bus_address, packet.payload)
+        if length:
+            done = self._memory.write(packet.bus_address, packet.payload)
             if done:
-                self._watches += self._memory.watches(now, placement.bus_address, packet.length)
-        if placement.region >= 0:
-            self._regions.in_flight[placement.region] -= 1
+                self._memory.watches(self._shell.now_ps, packet.bus_address, length, self._watches)
+            self._regions.in_flight[packet.region] -= 1
+            self._held[packet.plane] -= length
         qp.in_flight -= 1
-        self._held[packet.plane] -= packet.length
         if not qp.receiving:
             return
         if not done:
-            self._shell.count(GlobalCounter.WRITE_ERRORS)
-            self._fail(qp, index, packet.psn, packet.plane, AethSyndrome.NAK_REMOTE_OPERATIONAL)
-            self._shell.enter_error(index, QpErrorReason.REMOTE_OPERATION)
+            self._shell.count(int(GlobalCounter.WRITE_ERRORS))
+            self._fail(qp, index, packet.psn, packet.plane, int(AethSyndrome.NAK_REMOTE_OPERATIONAL))
+            self._shell.enter_error(index, int(QpErrorReason.REMOTE_OPERATION))
             return
         self._placed(qp, packet)
 
     def _placed(self, qp: ReceiveQp, packet: ModelPacket) -> None:
-        tracker = qp.tracker
-        immediate = packet.opcode in _IMMEDIATES
+        tracker, plane, opcode = qp.tracker, packet.plane, packet.opcode
         before = tracker.expected
-        passed = tracker.place(
-            packet.psn, packet.opcode in _LASTS, nominal_bytes(packet.length, packet.timestamped, immediate)
-        )
+        nominal = nominal_bytes(packet.length, packet.timestamped, _IMMEDIATES[opcode])
+        passed = tracker.place(packet.psn, _LASTS[opcode], nominal)
         above = tracker.out_of_order
         if self._trace:
             detail = tracker.expected | above << 24 | (passed != 0) << 40
-            self._shell.trace(TraceKind.PLACE, packet.qp, packet.plane, packet.psn, detail)
+            self._shell.trace(int(TraceKind.PLACE), packet.qp, plane, packet.psn, detail)
         if tracker.expected != before and not self._deliver(qp, packet.qp):
             return
         due = qp.triggers.add_placed(
-            packet.plane,
+            plane,
             packet.length,
             packet.marked or packet.retransmission,
             packet.ack_request,
@@ -270,12 +289,14 @@ class ModelResponder(Responder):
             self._shell.settings.sack_threshold,
         )
         if due:
-            self._sack(qp, packet, self._answer(_SACK, packet), strong=qp.triggers.strong)
-        if passed and self._options.transport_ack == "each":
+            self._sack(qp, packet, self._answer(_SACK, packet), qp.triggers.strong)
+        if passed and self._acknowledges_each:
             self._acknowledge(qp, packet)
 
     def _deliver(self, qp: ReceiveQp, index: int) -> bool:
         """Complete the receive requests of messages that are now complete."""
+        if not qp.immediates.waits:
+            return True
         deliveries: list[Delivery] = []
         good = qp.immediates.advance(qp.tracker.expected, deliveries)
         for delivery in deliveries:
@@ -283,8 +304,8 @@ class ModelResponder(Responder):
                 qp.completion_queue,
                 index,
                 qp.requests[delivery.slot],
-                WorkRequestOpcode.RECEIVE_IMM,
-                CompletionStatus.SUCCESS,
+                int(WorkRequestOpcode.RECEIVE_IMM),
+                int(CompletionStatus.SUCCESS),
                 delivery.length,
                 delivery.immediate,
                 delivery.message_number,
@@ -296,18 +317,18 @@ class ModelResponder(Responder):
     def _refuse_immediate(self, qp: ReceiveQp, index: int) -> None:
         """More immediates than allowed, or no receive request: there is no RNR (protocol.md 3.3)."""
         immediates = qp.immediates
-        syndrome = AethSyndrome.NAK_INVALID_REQUEST
+        syndrome = int(AethSyndrome.NAK_INVALID_REQUEST)
         self._fail(qp, index, immediates.failing_psn, immediates.failing_plane, syndrome)
-        self._shell.enter_error(index, QpErrorReason.INVALID_REQUEST)
+        self._shell.enter_error(index, int(QpErrorReason.INVALID_REQUEST))
 
     # -- answers -----------------------------------------------------------------------------------------
 
     @property
     def _rtt_ps(self) -> int:
-        return self._shell.settings.base_rtt * TICK_PS
+        return self._shell.settings.base_rtt * _TICK_PS
 
     def _answer(self, opcode: int, packet: ModelPacket) -> ModelPacket:
-        return answer_to(opcode, packet, self._options.service_time)
+        return answer_to(opcode, packet, self._service_time)
 
     def _sack(self, qp: ReceiveQp, packet: ModelPacket, answer: ModelPacket, strong: bool) -> None:
         """Queue a SACK, and the transport ACK that is due with it."""
@@ -319,40 +340,40 @@ class ModelResponder(Responder):
         plane = self._plane(packet)
         acknowledged = False if answer.probe else qp.triggers.take(packet.plane)
         self._enqueue(qp, answer, plane)
-        self._shell.count(GlobalCounter.SACK_SENT)
-        if acknowledged and self._options.transport_ack == "message":
+        self._shell.count(_SACK_SENT)
+        if acknowledged and self._acknowledges_messages:
             self._acknowledge(qp, packet)
 
     def _acknowledge(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         answer = ModelPacket(_ACK, packet.qp, packet.psn)
         answer.syndrome = int(AethSyndrome.ACK)
         self._enqueue(qp, answer, self._plane(packet))
-        self._shell.count(GlobalCounter.ACK_SENT)
+        self._shell.count(_ACK_SENT)
 
-    def _nack(self, qp: ReceiveQp, packet: ModelPacket, reason: NackReason) -> None:
+    def _nack(self, qp: ReceiveQp, packet: ModelPacket, reason: int) -> None:
         if self._waiting >= QUEUE_DEPTH:
             self._shell.count(GlobalCounter.SACK_TRIGGERS_DROPPED)
             return
         answer = self._answer(_NACK, packet)
-        answer.reason = int(reason)
+        answer.reason = reason
         self._enqueue(qp, answer, self._plane(packet))
         self._shell.count(GlobalCounter.NACK_SENT)
 
-    def _fail(self, qp: ReceiveQp, index: int, psn: int, plane: int, syndrome: AethSyndrome) -> None:
+    def _fail(self, qp: ReceiveQp, index: int, psn: int, plane: int, syndrome: int) -> None:
         """Queue a transport NAK; it leaves although the QP goes to ERROR."""
         answer = ModelPacket(_ACK, index, psn)
-        answer.syndrome = int(syndrome)
+        answer.syndrome = syndrome
         self._enqueue(qp, answer, plane)
         self._shell.count(GlobalCounter.NAK_SENT)
 
     def _refuse_in_error(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         if self._options.error_nack and qp.may_nack(self._shell.now_ps, self._rtt_ps):
-            self._nack(qp, packet, NackReason.UNEXP_EVENT)
+            self._nack(qp, packet, int(NackReason.UNEXP_EVENT))
 
     def _enqueue(self, qp: ReceiveQp, answer: ModelPacket, plane: int) -> None:
-        own = QP_NUMBER_BASE + answer.qp & 0xFFFF
+        own = _QP_BASE + answer.qp & 0xFFFF
         peer = qp.peer_qpn & 0xFFFF
-        if self._options.context_order == "sender_first":
+        if self._own_first:
             answer.source_context, answer.destination_context = own, peer
         else:
             answer.source_context, answer.destination_context = peer, own
@@ -368,8 +389,7 @@ class ModelResponder(Responder):
         return self.reverse.plane(packet.qp, packet.plane, patience)
 
     def _mark(self, qp: ReceiveQp, packet: ModelPacket) -> int:
-        limit = self._options.always_skip_after
-        if limit and qp.marks(packet.ev) >= limit:
+        if self._watches_marks and qp.marks(packet.ev) >= self._options.always_skip_after:
             return int(Mark.ALWAYS_SKIP)
         return int(Mark.SKIP_ONCE if packet.marked else Mark.NONE)
 
@@ -377,7 +397,7 @@ class ModelResponder(Responder):
         """Fill the receive state into an answer that is sent now, and the time it took."""
         opcode = packet.opcode
         if packet.timestamped and opcode != _REQUEST:
-            if self._options.service_time:
+            if self._service_time:
                 packet.timestamp = packet.timestamp + self._shell.tick & _TICK
             packet.timestamped = False
         if opcode == _RESPONSE or opcode == _REQUEST:
@@ -399,7 +419,7 @@ class ModelResponder(Responder):
             elif offset < _LEAST_OFFSET:
                 offset = _LEAST_OFFSET
             packet.acknowledged_psn = packet.psn + offset & _PSN
-            packet.sack_base, packet.sack_bitmap = tracker.bitmap(self._options.sack_base_align)
+            packet.sack_base, packet.sack_bitmap = tracker.bitmap(self._align)
             packet.out_of_order = min(tracker.out_of_order, 0x7FFF)
             packet.received_units = tracker.received_units
             self._fill_limits(qp, packet)
@@ -407,11 +427,11 @@ class ModelResponder(Responder):
     def _fill_limits(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         """What the SACK says of the receiver's own state: MPR, penalty on the window, its end."""
         packet.mpr_units = min(qp.window // wire.MPR_UNIT_PSNS, 255)
+        if not self._tells_fill:
+            return
         options = self._options
         start = options.penalty_start_permille
-        if start == 1000 and options.advertise_mpr == "fixed":
-            return
-        fill = max(self._held) * 1000 // self._shell.config.receive_buffer_bytes
+        fill = max(self._held) * 1000 // self._buffer_bytes
         if options.advertise_mpr == "buffer":
             packet.mpr_units = max(1, packet.mpr_units * (1000 - fill) // 1000)
         if start < 1000:
@@ -444,5 +464,5 @@ class ModelResponder(Responder):
             return qp.in_flight == 0
         return True
 
-    def _count(self, packet: ModelPacket, outcome: PortCounter) -> None:
+    def _count(self, packet: ModelPacket, outcome: int) -> None:
         self._shell.count_port(packet.plane, outcome)
