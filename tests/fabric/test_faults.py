@@ -26,7 +26,7 @@ from mrc_host.fabric.topology import Topology
 from mrc_host.packets.codec import complete, decode, encode
 from mrc_host.packets.packet import COMPUTE_ICRC
 from mrc_host.packets.peek import peek
-from mrc_rtl.wire import Dscp, Opcode, ev_value
+from mrc_rtl.wire import Dscp, Ecn, Opcode, ev_value
 
 START_PS = 1_000_000
 US = 1_000_000
@@ -124,6 +124,7 @@ def test_all_kinds_are_there() -> None:
         "down",
         "duplicate",
         "flap",
+        "mark",
         "random_loss",
         "reboot",
         "reorder",
@@ -448,6 +449,29 @@ def test_trim_storm_with_a_share_and_a_time() -> None:
     assert sum(peek(arrival.frame).trimmed for arrival in arrivals) == outcome.hit
 
 
+def test_mark_marks_what_is_capable_of_ecn() -> None:
+    topology, sends = many(100)
+    spec = fault(kind="mark", link="h1-p0.t0.1", direction="down", share=0.5)
+    arrivals, [outcome], fabric = send_through(topology, spec, sends=sends)
+    marked = [a for a in arrivals if outer(a.frame)["traffic_class"] & 3 == Ecn.CE]
+    assert 30 < len(marked) == outcome.hit == fabric.totals().marked < 70
+    assert outcome.met == len(arrivals) == 100
+
+
+@pytest.mark.parametrize("kind", ["blackhole", "mark", "trim_storm"])
+def test_a_fault_acts_on_exactly_the_packets_it_names(kind: str) -> None:
+    topology, sends = many(40)
+    spec = fault(kind=kind, link="h1-p0.t0.1", direction="down", packets=[3, 17, 99])
+    arrivals, [outcome], fabric = send_through(topology, spec, sends=sends)
+    assert outcome.met == outcome.hit == 2
+    changed = {
+        "blackhole": sorted({key(arrival)[3] for arrival in arrivals} ^ {*range(40)}),
+        "mark": [key(a)[3] for a in arrivals if outer(a.frame)["traffic_class"] & 3 == Ecn.CE],
+        "trim_storm": sorted(key(a)[3] for a in arrivals if peek(a.frame).trimmed),
+    }
+    assert changed[kind] == [2, 16]
+
+
 # -- all at once -----------------------------------------------------------------------------------------
 
 ZOO = [
@@ -464,6 +488,7 @@ ZOO = [
     {"kind": "duplicate", "link": "h3-*", "probability": 0.2, "delay_ns": 1500, "traffic": "data"},
     {"kind": "reorder", "plane": 0, "probability": 0.2, "delay_ns": 2500},
     {"kind": "trim_storm", "plane": 1, "share": 0.3},
+    {"kind": "mark", "plane": 0, "share": 0.3, "packets": [1, 2, 3, 5, 8]},
 ]
 
 
@@ -505,6 +530,11 @@ REFUSED_BY_THE_SCHEMA = [
         "must be a fault with exactly one of link, port, switch, plane, ev, got ['link', 'plane']",
     ),
     ({"kind": "down", "plane": 0, "traffic": "data"}, "must be all: down acts on everything, got data"),
+    ({"kind": "slow", "plane": 0, "packets": 1}, "must be left out: slow acts on everything, got [1]"),
+    (
+        {"kind": "mark", "plane": 0, "packets": [2, 0]},
+        "must be a number that counts from 1, or a list of them",
+    ),
     ({"kind": "down", "plane": "a"}, "must be a whole number or a list of them, got a"),
     ({"kind": "blackhole", "plane": [1, 1]}, "must be a list without repeated numbers, got [1, 1]"),
     (

@@ -58,7 +58,16 @@ def _check_numbers(value: Any) -> Any:
     return tuple(numbers)
 
 
+def _check_packets(value: Any) -> Any:
+    """Take a number that counts from 1, or a list of them."""
+    numbers = _check_numbers(value)
+    if min(numbers) < 1:
+        raise refuse("a number that counts from 1, or a list of them", value)
+    return numbers
+
+
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_check_numbers)]
+PacketNumbers = Annotated[tuple[int, ...], BeforeValidator(_check_packets)]
 
 
 class FaultSpec(Section):
@@ -76,6 +85,8 @@ class FaultSpec(Section):
         ``up`` (towards the higher tier), ``down``, or ``both``.
     traffic : str
         ``all``, ``data``, ``retransmissions`` (a part of data), ``acks`` (SACK, NACK, ACK) or ``probes``.
+    packets : int or list of int, optional
+        Of the packets that each direction of the place would meet, only these, counted from 1.
     from_us, to_us : float
         When it begins and ends, after the start of the run; without ``to_us`` it stays.
     """
@@ -83,7 +94,7 @@ class FaultSpec(Section):
     SELECTORS: ClassVar[tuple[str, ...]] = SELECTORS
     """Places the kind can act on."""
     FILTERS: ClassVar[bool] = True
-    """Whether it can be confined to a kind of traffic."""
+    """Whether it can be confined to a kind of traffic, and to single packets."""
 
     kind: str
     link: Name | None = None
@@ -93,6 +104,7 @@ class FaultSpec(Section):
     ev: Numbers | None = None
     direction: Annotated[str, choice("both", "up", "down")] = "both"
     traffic: Annotated[str, choice(*TRAFFIC)] = "all"
+    packets: PacketNumbers | None = None
     from_us: Annotated[float, number(MICROSECONDS, 0, 1e9)] = 0.0
     to_us: Annotated[float, number(MICROSECONDS, 0, 1e9, low_allowed=False)] | None = Field(
         default=None, validate_default=True
@@ -103,6 +115,13 @@ class FaultSpec(Section):
     def _can_be_confined(cls, value: str, info: ValidationInfo) -> str:
         if value != "all" and not cls.FILTERS:
             raise refuse(f"all: {info.data.get('kind')} acts on everything", value)
+        return value
+
+    @field_validator("packets")
+    @classmethod
+    def _acts_on_packets(cls, value: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
+        if value is not None and not cls.FILTERS:
+            raise refuse(f"left out: {info.data.get('kind')} acts on everything", list(value))
         return value
 
     @field_validator("to_us")

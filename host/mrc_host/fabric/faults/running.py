@@ -38,9 +38,11 @@ class Site:
         Its random numbers.
     state : int
         Free for the kind of fault; 0 at the start.
+    count : int
+        Packets it would meet if it were not confined to some of them by number.
     """
 
-    __slots__ = ("draws", "fault", "place", "port", "state")
+    __slots__ = ("count", "draws", "fault", "place", "port", "state")
 
     def __init__(self, fault: RunningFault, place: int, port: Port, draws: RandomStream) -> None:
         self.fault = fault
@@ -48,6 +50,7 @@ class Site:
         self.port = port
         self.draws = draws
         self.state = 0
+        self.count = 0
 
 
 class RunningFault(Hook):
@@ -80,6 +83,7 @@ class RunningFault(Hook):
 
     __slots__ = (
         "_evs",
+        "_numbers",
         "_wanted",
         "begin_ps",
         "end_ps",
@@ -99,6 +103,7 @@ class RunningFault(Hook):
         self.fabric = fabric
         self.places: list[Place] = spec.places(fabric.topology)
         self._wanted = None if spec.traffic == "all" else TRAFFIC[spec.traffic]
+        self._numbers = None if spec.packets is None else frozenset(spec.packets)
         self._evs: frozenset[int] = frozenset().union(*(place.evs for place in self.places))
         self.begin_ps = self.end_ps = NEVER
         self.met = self.hit = self.signals = 0
@@ -127,12 +132,21 @@ class RunningFault(Hook):
             self._wanted is None or self._wanted(info.opcode, info.rtx)
         )
 
+    def meets(self, site: Site, packet: Packet) -> bool:
+        """Whether a direction's next packet is one the fault acts on; counts it."""
+        if not self.wants(packet):
+            return False
+        site.count += 1
+        if self._numbers is not None and site.count not in self._numbers:
+            return False
+        self.met += 1
+        return True
+
     def act(self, port: Port, start_ps: int, packet: Packet) -> list[tuple[int, Packet]] | None:
         """Let the fault act on a packet, and count."""
         site = self.sites[port.number]
-        if not self.spec.concerns(site, start_ps, packet) or not self.wants(packet):
+        if not self.spec.concerns(site, start_ps, packet) or not self.meets(site, packet):
             return None
-        self.met += 1
         result = self.spec.act(site, start_ps, packet)
         if result is not None:
             self.hit += 1

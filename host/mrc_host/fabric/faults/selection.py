@@ -24,7 +24,7 @@ from mrc_host.fabric.links import Direction
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import ev_fields
 
-__all__ = ["SELECTORS", "Place", "select"]
+__all__ = ["SELECTORS", "Place", "fed_by_switches", "select"]
 
 SELECTORS = ("link", "port", "switch", "plane", "ev")
 """Keys that name a place; a fault has exactly one of them."""
@@ -86,6 +86,23 @@ def select(topology: Topology, key: str, value: object, direction: str) -> list[
     if not kept:
         raise ConfigError("direction", f"one that {value} has, or both", direction)
     return kept
+
+
+def fed_by_switches(place: Place, topology: Topology, key: str, direction: str) -> tuple[int, ...]:
+    """Return the directions of a place that a switch feeds; of a switch, those that it feeds itself.
+
+    Raises
+    ------
+    ConfigError
+        There is none; its path is ``direction``.
+    """
+    halves = [topology.directions[number] for number in place.touched]
+    fed = [half for half in halves if half.source_switch >= 0]
+    if key == "switch":
+        fed = [half for half in fed if half.source_port.startswith(f"{place.name}.")]
+    if not fed:
+        raise ConfigError("direction", f"one of {place.name} that a switch feeds, or both", direction)
+    return tuple(half.number for half in fed)
 
 
 def _filtered(place: Place, ups: set[int], direction: str) -> Place:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from mrc_host.errors import ConfigError
 from mrc_host.experiment.fields import number
 from mrc_host.fabric.faults.base import FaultSpec, register_fault
 from mrc_host.fabric.faults.running import RunningFault, Site
-from mrc_host.fabric.faults.selection import Place
+from mrc_host.fabric.faults.selection import Place, fed_by_switches
 from mrc_host.fabric.packet import TRIMMABLE_CLASSES, Packet
 from mrc_host.fabric.port import Port, Storm
 from mrc_host.fabric.topology import Topology
@@ -30,9 +29,8 @@ class _StormAtPort(Storm):
         fault = self._site.fault
         if not fault.begin_ps <= time_ps < fault.end_ps or not TRIMMABLE_CLASSES[packet.outer_class]:
             return
-        if not fault.wants(packet):
+        if not fault.meets(self._site, packet):
             return
-        fault.met += 1
         if self._site.draws.chance(self._share):
             fault.hit += 1
             port.cut(packet)
@@ -57,14 +55,7 @@ class TrimStorm(FaultSpec):
 
     def directions(self, place: Place, topology: Topology) -> tuple[int, ...]:
         """Return the directions that a switch feeds."""
-        halves = [topology.directions[number] for number in place.touched]
-        fed = [half for half in halves if half.source_switch >= 0]
-        if self.selector == "switch":
-            fed = [half for half in fed if half.source_port.startswith(f"{place.name}.")]
-        if not fed:
-            wanted = f"one of {place.name} that a switch feeds, or both"
-            raise ConfigError("direction", wanted, self.direction)
-        return tuple(half.number for half in fed)
+        return fed_by_switches(place, topology, self.selector, self.direction)
 
     def start(self, running: RunningFault) -> None:
         """Let it begin at the ports."""
