@@ -149,7 +149,7 @@ def observations(packets: PacketColumns, states: list[FlowState], **changes: obj
 def finished(posted: list[int], last_byte: list[int]) -> FlowState:
     """Return flow 0 → 2 with the times of its messages in microseconds."""
     flow = load_experiment(QUICKSTART, SMALL).flows()[0]
-    state = FlowState(flow, True, 2)
+    state = FlowState(flow, 2)
     for message, start, end in zip(state.messages, posted, last_byte, strict=True):
         message.posted_ps = start * 1_000_000
         message.last_byte_ps = end * 1_000_000
@@ -189,7 +189,7 @@ def test_a_flow_that_did_not_finish_has_no_completion_time() -> None:
     assert metrics["messages_completed"].value == 3
     for name in ("goodput_gbps", "goodput_over_bound", "fct_over_bound_mean", "fct_over_bound_max"):
         assert metrics[name].value is None
-        assert metrics[name].reason == "no flow completed"
+        assert metrics[name].reason == "no flow with a bound completed"
     assert metrics["out_of_order_fraction"].reason == "no data packet arrived"
 
 

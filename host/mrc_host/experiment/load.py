@@ -19,7 +19,8 @@ from ruamel.yaml.error import YAMLError
 from mrc_host.documents import line_of, read_mapping
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.schema import Experiment, check_experiment
-from mrc_host.experiment.workload import WORKLOADS, Workload
+from mrc_host.experiment.script import ACTIONS, Action
+from mrc_host.experiment.workload import WORKLOADS, Traffic
 from mrc_host.fabric.faults import FAULTS, FaultSpec
 
 __all__ = ["load_experiment", "parse_experiment", "resolved_yaml"]
@@ -184,23 +185,25 @@ def _known_keys(keys: Sequence[str], data: Mapping[str, Any]) -> list[str]:
         if inner is None:
             break
         model = inner
-        if issubclass(model, Workload):
+        if issubclass(model, Traffic):
             section = data.get("workload")
             kind = section.get("kind") if isinstance(section, Mapping) else None
             model = WORKLOADS.get(str(kind), model)
         if issubclass(model, FaultSpec):
-            model = FAULTS.get(_fault_kind(keys, data), model)
+            model = FAULTS.get(_kind_in_list(keys, data, "kind"), model)
+        if issubclass(model, Action):
+            model = ACTIONS.get(_kind_in_list(keys, data, "do"), model)
     return list(model.model_fields)
 
 
-def _fault_kind(keys: Sequence[str], data: Mapping[str, Any]) -> str:
-    """Return what kind the fault is that a path leads to."""
-    faults = data.get("faults")
+def _kind_in_list(keys: Sequence[str], data: Mapping[str, Any], key: str) -> str:
+    """Return of what kind the entry of a list is that a path leads to: ``faults.3`` or ``script.0``."""
+    entries = data.get(keys[0])
     number = int(keys[1]) if len(keys) > 1 and keys[1].isdigit() else -1
-    if not isinstance(faults, Sequence) or not 0 <= number < len(faults):
+    if not isinstance(entries, Sequence) or not 0 <= number < len(entries):
         return ""
-    fault = faults[number]
-    return str(fault.get("kind")) if isinstance(fault, Mapping) else ""
+    entry = entries[number]
+    return str(entry.get(key)) if isinstance(entry, Mapping) else ""
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

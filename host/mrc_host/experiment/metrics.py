@@ -36,7 +36,7 @@ __all__ = ["FlowResult", "Metric", "Observations", "compute_metrics", "flow_resu
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 SIGNIFICANT_DIGITS = 9
 TIMEOUT_UNIT_PS = 1_024_000
-NO_FLOW = "no flow completed"
+NO_FLOW = "no flow with a bound completed"
 
 
 @dataclass
@@ -145,7 +145,7 @@ class FlowResult:
 
 
 def flow_results(seen: Observations) -> list[FlowResult]:
-    """Return the completed flows with their bounds."""
+    """Return the completed flows with their bounds; flows of unlike or timed messages have none."""
     results = []
     for state in seen.states:
         times = [
@@ -156,11 +156,15 @@ def flow_results(seen: Observations) -> list[FlowResult]:
         if len(times) < state.flow.messages or len(state.completed_messages) < state.flow.messages:
             continue
         fct = max(end for _, end in times) - min(start for start, _ in times)
-        results.append(_against_bounds(seen, state.flow, fct, state.with_immediate))
+        size = state.flow.message_bytes
+        if size:
+            results.append(_against_bounds(seen, state.flow, size, fct, state.immediates > 0))
     return results
 
 
-def _against_bounds(seen: Observations, flow: Flow, fct_ps: int, immediate: bool) -> FlowResult:
+def _against_bounds(
+    seen: Observations, flow: Flow, message_bytes: int, fct_ps: int, immediate: bool
+) -> FlowResult:
     topology, mtu = seen.topology, seen.experiment.mtu(seen.config)
     answers, packets, everything = _sender_traffic(seen.packets, flow.source)
     reverse = float(Fraction(answers, packets)) if packets else 0.0
@@ -173,16 +177,14 @@ def _against_bounds(seen: Observations, flow: Flow, fct_ps: int, immediate: bool
         topology,
         flow.source,
         flow.target,
-        flow.message_bytes,
+        message_bytes,
         mtu,
         messages=flow.messages * sharing,
         immediate=immediate,
         reverse_bytes_per_packet=reverse,
     )
     rate = min(topology.host_rate_gbps(flow.source), topology.host_rate_gbps(flow.target)) / sharing
-    best = goodput_bound_gbps(
-        rate, flow.message_bytes, mtu, immediate=immediate, reverse_bytes_per_packet=reverse
-    )
+    best = goodput_bound_gbps(rate, message_bytes, mtu, immediate=immediate, reverse_bytes_per_packet=reverse)
     return FlowResult(
         flow, fct_ps, bound, flow.bytes * 8000 / fct_ps, best, answers / everything if everything else 0.0
     )

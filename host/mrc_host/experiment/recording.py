@@ -110,7 +110,7 @@ def _messages(seen: Observations, start_ps: int) -> dict[str, Any]:
         for number, message in enumerate(state.messages):
             for name, value in zip(
                 ("flow", "source", "target", "message", "bytes"),
-                (flow.number, flow.source, flow.target, number, flow.message_bytes),
+                (flow.number, flow.source, flow.target, number, flow.plan[number].bytes),
             ):
                 columns[name].append(value)
             for name in ("posted_ps", "last_byte_ps", "sender_done_ps", "receiver_done_ps"):

@@ -128,9 +128,10 @@ class _Watcher(Observer):
         self._total = sum(state.flow.messages for state in testbed.states)
 
     def started(self, start_ps: int, limit_ps: int) -> None:
-        """Give faults their times, and let NICs see the links that go down and up."""
+        """Give faults and controllers their times, and let NICs see the links that go down and up."""
         for change in self._testbed.faults.start(start_ps, limit_ps):
             self._testbed.nics[change.host].schedule_link(change.time_ps, change.plane, change.up)
+        self._testbed.script.start(start_ps, self._testbed.hosts)
 
     def watched(self, host: int, watches: Sequence[Watch]) -> None:
         """Note writes into receive buffers."""
@@ -144,7 +145,7 @@ class _Watcher(Observer):
         if now - self._shown >= PROGRESS_INTERVAL_SECONDS:
             self._shown = now
             states = self._testbed.states
-            done = sum(min(s.sent, s.received) if s.with_immediate else s.sent for s in states)
+            done = sum(min(s.sent, s.received) if s.immediates == len(s.messages) else s.sent for s in states)
             start = min((s.messages[0].posted_ps or time_ps for s in states), default=time_ps)
             self._view.simulated(max(0, time_ps - start) / 1_000_000, done, self._total)
 
@@ -241,7 +242,7 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
             if outcome.interrupted:
                 for metric in metrics.values():
                     metric.verdict = INCONCLUSIVE if metric.limits else None
-            without_effect = _fault_without_effect(testbed, outcome)
+            without_effect = _without_effect(testbed, outcome)
             if without_effect is not None:
                 verdict = ERROR
                 run.document["error"] = str(without_effect)
@@ -286,12 +287,16 @@ def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter]) -> Lock
                 capture.close()
 
 
-def _fault_without_effect(testbed: Testbed, outcome: LockstepResult) -> ConfigError | None:
-    """Return what is wrong with a run in which a fault met nothing; an interrupted one may end before it."""
+def _without_effect(testbed: Testbed, outcome: LockstepResult) -> ConfigError | None:
+    """Return what is wrong with a run in which a fault met nothing or an action never came; an interrupted
+    one may end before it.
+    """
     if outcome.interrupted:
         return None
+    simulated_us = (outcome.end_ps - outcome.start_ps) / 1_000_000
     try:
-        testbed.faults.check_matched((outcome.end_ps - outcome.start_ps) / 1_000_000)
+        testbed.faults.check_matched(simulated_us)
+        testbed.script.check_begun(simulated_us)
     except ConfigError as error:
         return error
     return None

@@ -26,14 +26,15 @@ from mrc_host.experiment.fields import (
     text,
     whole,
 )
-from mrc_host.experiment.workload import WORKLOADS, Flow, Workload
+from mrc_host.experiment.script import Action, check_action
+from mrc_host.experiment.workload import WORKLOADS, Flow, Traffic
 from mrc_host.fabric.faults import FaultSpec, check_fault
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import ev_set
 from mrc_host.model.options import ModelOptions
 from mrc_rtl.config import ConfigurationError, NicConfig
-from mrc_rtl.wire import MPR_UNIT_PSNS, MTU_CHOICES
+from mrc_rtl.wire import MPR_UNIT_PSNS, MTU_CHOICES, PSN_MASK
 
 __all__ = [
     "Capture",
@@ -164,6 +165,10 @@ class QueuePairSection(Section):
         mean no limit.
     base_rtt_ns : float, optional
         Round-trip time of the empty network the timers start from; the longest path's when left out.
+    starting_psn : int, optional
+        First PSN in both directions of every connection; drawn from the seed when left out.
+    congestion_control : str
+        ``none``, or ``nscc`` with the API's defaults for the fabric's rate and round-trip time.
     """
 
     mtu_bytes: Annotated[int, BeforeValidator(_check_mtu)] | None = None
@@ -173,6 +178,8 @@ class QueuePairSection(Section):
     linear_retries: Annotated[int, whole(0, 7)] = 7
     exponential_retries: Annotated[int, whole(0, 25)] = 25
     base_rtt_ns: Annotated[float, number(NANOSECONDS, 128, 8_000_000)] | None = None
+    starting_psn: Annotated[int, whole(0, PSN_MASK)] | None = None
+    congestion_control: Annotated[str, choice("none", "nscc")] = "none"
 
 
 class Limits(Section):
@@ -267,7 +274,7 @@ class Runner(Section):
 
 
 def _check_workload(value: Any) -> Any:
-    if isinstance(value, Workload):
+    if isinstance(value, Traffic):
         return value
     if not isinstance(value, dict):
         raise refuse("a mapping of keys to values", value)
@@ -292,6 +299,8 @@ class Experiment(Section):
         Sections.
     faults : list of FaultSpec
         What goes wrong, where and when; see docs/faults.md.
+    script : list of Action
+        What controllers do to NICs, and when.
     host_latency_ns : float
         Time from a completion in memory to what software does about it.
     """
@@ -302,9 +311,12 @@ class Experiment(Section):
     seed: Annotated[int, whole(0, (1 << 63) - 1)] = 1
     nic: NicSection = Field(default_factory=NicSection)
     fabric: TopologySpec
-    workload: Annotated[SerializeAsAny[Workload], BeforeValidator(_check_workload)]
+    workload: Annotated[SerializeAsAny[Traffic], BeforeValidator(_check_workload)]
     qp: QueuePairSection = Field(default_factory=QueuePairSection)
     faults: list[Annotated[SerializeAsAny[FaultSpec], BeforeValidator(check_fault)]] = Field(
+        default_factory=list
+    )
+    script: list[Annotated[SerializeAsAny[Action], BeforeValidator(check_action)]] = Field(
         default_factory=list
     )
     host_latency_ns: Annotated[float, number(NANOSECONDS, 1, 1e6)] = 1000.0
@@ -358,6 +370,7 @@ def check_experiment(experiment: Experiment) -> None:
     _check_engine_and_fabric(experiment, config, topology)
     _check_queue_pairs(experiment, config)
     _check_faults(experiment, config, topology)
+    _check_script(experiment, config, topology)
     flows = experiment.flows()
     links = {frozenset((flow.source, flow.target)) for flow in flows}
     for host in range(topology.hosts):
@@ -428,7 +441,7 @@ def _check_queue_pairs(experiment: Experiment, config: NicConfig) -> None:
             f"({config.evs_per_plane} a plane: nic evs_per_plane)",
             count,
         )
-    if experiment.workload.operation == "write_imm":
+    if experiment.workload.immediates:
         limit = config.immediates
         if experiment.workload.outstanding_messages > limit:
             raise ConfigError(
@@ -456,4 +469,19 @@ def _check_faults(experiment: Experiment, config: NicConfig, topology: Topology)
                 f"{path}.from_us",
                 f"below limits.simulated_time_us = {experiment.limits.simulated_time_us:g}",
                 fault.from_us,
+            )
+
+
+def _check_script(experiment: Experiment, config: NicConfig, topology: Topology) -> None:
+    known = ev_set(experiment.entropy_values(config), topology.planes, topology.t1_per_plane)
+    limit = experiment.limits.simulated_time_us
+    for index, action in enumerate(experiment.script):
+        path = f"script.{index}"
+        try:
+            action.check(topology.hosts, topology.planes, known)
+        except ConfigError as error:
+            raise ConfigError(f"{path}.{error.path}", error.expected, error.value) from error
+        if action.from_us >= limit:
+            raise ConfigError(
+                f"{path}.from_us", f"below limits.simulated_time_us = {limit:g}", action.from_us
             )

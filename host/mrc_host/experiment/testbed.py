@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.application import Host
 from mrc_host.experiment.nics import NicFactory, NicKinds, NicRequest, verilated_nic
 from mrc_host.experiment.packet_log import PacketLog
 from mrc_host.experiment.schema import MEBIBYTE, Experiment
+from mrc_host.experiment.script import RunningScript
 from mrc_host.experiment.transfer import FlowState, Transfer, memory_bytes
 from mrc_host.experiment.workload import Flow
 from mrc_host.fabric.bounds import control_frame_bytes, data_frame_bytes
@@ -23,7 +25,18 @@ from mrc_host.fabric.model import Fabric
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
 from mrc_host.nic.base import Nic
-from mrc_host.nic.device import Context, EvProfile, Identity, Path, ProtectionDomain, Retry, Settings
+from mrc_host.nic.device import (
+    CcProfile,
+    Context,
+    EvProfile,
+    Identity,
+    NsccConfig,
+    Path,
+    ProfileState,
+    ProtectionDomain,
+    Retry,
+    Settings,
+)
 from mrc_host.nic.options import MacOptions, MemoryOptions
 from mrc_rtl.config import NicConfig
 from mrc_rtl.wire import MPR_UNIT_PSNS, PSN_MASK, Opcode
@@ -56,6 +69,8 @@ class Testbed:
         Every packet at every NIC port.
     faults : RunningFaults
         What goes wrong on the fabric.
+    script : RunningScript
+        What controllers do to the NICs.
     """
 
     experiment: Experiment
@@ -65,6 +80,7 @@ class Testbed:
     log: PacketLog
     states: list[FlowState]
     faults: RunningFaults
+    script: RunningScript
     nics: list[Nic] = field(default_factory=list)
     hosts: list[Host] = field(default_factory=list)
     applications: list[Transfer] = field(default_factory=list)
@@ -82,6 +98,7 @@ class _End:
     context: Context
     domain: ProtectionDomain
     profile: EvProfile
+    congestion: CcProfile | None
 
 
 def base_rtt_ps(experiment: Experiment, topology: Topology, config: NicConfig) -> int:
@@ -111,14 +128,20 @@ def build_testbed(
     """
     config = experiment.nic.config()
     topology = experiment.topology()
-    workload = experiment.workload
     flows = experiment.flows()
     fabric = Fabric(topology, experiment.seed, round(experiment.records.interval_ns * 1000))
-    states = [
-        FlowState(flow, workload.operation == "write_imm", workload.outstanding_messages) for flow in flows
-    ]
+    states = [FlowState(flow, experiment.workload.outstanding_messages) for flow in flows]
     faults = RunningFaults(experiment.faults, fabric, experiment.seed)
-    testbed = Testbed(experiment, config, topology, fabric, PacketLog(fabric), states, faults)
+    testbed = Testbed(
+        experiment,
+        config,
+        topology,
+        fabric,
+        PacketLog(fabric),
+        states,
+        faults,
+        RunningScript(experiment.script),
+    )
     mac = MacOptions(
         gbps=Fraction(str(experiment.fabric.rate_gbps)), fifo_bytes=experiment.nic.transmit_fifo_bytes
     )
@@ -153,6 +176,7 @@ def set_up(testbed: Testbed) -> None:
         base_rtt_ps=base_rtt_ps(experiment, topology, config),
     )
     values = EvProfile.by_plane(plan.ev_set(experiment.entropy_values(config)), config.planes)
+    rtt_ns = -(-settings.base_rtt_ps // 1000)
     ends: list[_End] = []
     for host, nic in enumerate(testbed.nics):
         context = Context(nic, Identity.of_host(plan, host), settings)
@@ -161,13 +185,35 @@ def set_up(testbed: Testbed) -> None:
         for _ in ("send", "receive"):
             context.completion_queue(_ring_entries(experiment, host))
         application.prepare(context, domain)
-        ends.append(_End(context, domain, context.ev_profile(values)))
+        congestion = None
+        if experiment.qp.congestion_control == "nscc":
+            congestion = _congestion_profile(experiment, config, context, rtt_ns)
+        ends.append(_End(context, domain, context.ev_profile(values), congestion))
         testbed.applications.append(application)
         testbed.hosts.append(Host(context, application, round(experiment.host_latency_ns * 1000)))
+    testbed.script.require([end.context for end in ends])
     for low, high in _connections(testbed.states):
         _connect(testbed, plan, ((low, ends[low]), (high, ends[high])))
     for application in testbed.applications:
         application.post_receives()
+
+
+def _congestion_profile(
+    experiment: Experiment, config: NicConfig, context: Context, rtt_ns: int
+) -> CcProfile:
+    """Return a profile of congestion control for the fabric that is ONLINE."""
+    profile = context.cc_profile()
+    profile.modify(ProfileState.OFFLINE, algorithm="uet-1.0-nscc")
+    profile.modify(
+        ProfileState.ONLINE,
+        config=NsccConfig.for_network(
+            rate_gbps=experiment.fabric.rate_gbps * config.planes,
+            base_rtt_ns=rtt_ns,
+            mtu=experiment.mtu(config),
+            trimming=experiment.fabric.trimming is not None,
+        ),
+    )
+    return profile
 
 
 def _memory_options(experiment: Experiment, config: NicConfig, flows: list[Flow], host: int) -> MemoryOptions:
@@ -180,9 +226,7 @@ def _memory_options(experiment: Experiment, config: NicConfig, flows: list[Flow]
         )
     if size > 1 << config.address_width:
         raise ConfigError(
-            "workload.bytes_per_nic",
-            f"so that buffers fit the NIC's {config.address_width} address bits",
-            experiment.workload.bytes_per_nic,
+            "workload", f"so that buffers fit the NIC's {config.address_width} address bits", f"{size} bytes"
         )
     return MemoryOptions(
         size=size,
@@ -216,7 +260,9 @@ def _connect(testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tu
     for (host, end), (other, _) in (hosts, hosts[::-1]):
         queues = end.context.completion_queues
         pair = end.context.queue_pair(end.domain, queues[0], queues[1])
-        psn = random_bits(experiment.seed, STARTING_PSN, host << 32 | other) & PSN_MASK
+        psn = experiment.qp.starting_psn
+        if psn is None:
+            psn = random_bits(experiment.seed, STARTING_PSN, host << 32 | other) & PSN_MASK
         pairs.append(pair)
         endpoints.append(replace(pair.endpoint(psn), mpr=experiment.mpr_psns(config) // MPR_UNIT_PSNS))
         for state in testbed.states:
@@ -226,7 +272,8 @@ def _connect(testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tu
                 state.receiver = pair
     for side, ((host, end), (other, _)) in enumerate((hosts, hosts[::-1])):
         path = Path(plan.inner_address(host), plan.inner_address(other), plan.template(host, other))
-        pairs[side].to_init(end.profile)
+        attributes: dict[str, Any] = {} if end.congestion is None else {"cc_profile": end.congestion}
+        pairs[side].to_init(end.profile, **attributes)
         pairs[side].to_rtr(path, endpoints[1 - side], path_mtu=experiment.mtu(config))
     for pair, endpoint in zip(pairs, endpoints, strict=True):
         pair.to_rts(

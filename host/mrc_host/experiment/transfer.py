@@ -9,7 +9,9 @@ Source: profile.md 7 and 10; design.md 5.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +68,6 @@ class FlowState:
     ----------
     flow : Flow
         What is to be sent.
-    with_immediate : bool
-        Messages complete at the receiver as well.
     outstanding : int
         Messages posted and not completed at most.
     messages : list of Message
@@ -80,12 +80,15 @@ class FlowState:
         Regions that cover the buffers.
     posted, sent, received : int
         Messages posted, completed at the sender, completed at the receiver.
+    offsets : list of int
+        Where each message begins in the buffers.
+    immediates : int
+        Messages that complete at the receiver as well.
     failure : str
         Why it was given up; empty while all is well.
     """
 
     flow: Flow
-    with_immediate: bool
     outstanding: int
     messages: list[Message] = field(default_factory=list)
     sender: QueuePair | None = None
@@ -101,14 +104,15 @@ class FlowState:
     failure: str = ""
 
     def __post_init__(self) -> None:
-        self.messages = [Message() for _ in range(self.flow.messages)]
+        plan = self.flow.plan
+        self.messages = [Message() for _ in plan]
+        self.offsets = [0, *accumulate(message.bytes for message in plan)][:-1]
+        self.immediates = sum(message.immediate for message in plan)
 
     @property
     def done(self) -> bool:
         """Whether nothing more will happen."""
-        complete = self.sent == self.flow.messages
-        if self.with_immediate:
-            complete = complete and self.received == self.flow.messages
+        complete = self.sent == len(self.messages) and self.received == self.immediates
         return complete or bool(self.failure)
 
     @property
@@ -118,7 +122,7 @@ class FlowState:
             number
             for number, message in enumerate(self.messages)
             if message.sender_done_ps is not None
-            and (message.receiver_done_ps is not None or not self.with_immediate)
+            and (message.receiver_done_ps is not None or not self.flow.plan[number].immediate)
         ]
 
 
@@ -167,6 +171,7 @@ class Transfer(Application):
         self.unexpected_completions = 0
         self.events: list[AsyncEvent] = []
         self._latency_ps = 0
+        self._start_ps = 0
         self._guards: list[tuple[int, Buffer]] = []
         self._top = 0
         self._memory: npt.NDArray[np.uint8] | None = None
@@ -193,11 +198,10 @@ class Transfer(Application):
     def post_receives(self) -> None:
         """Post as many receives as the queue pairs take, at once."""
         for state in self.incoming:
-            if state.with_immediate:
-                assert state.receiver is not None
-                depth = state.receiver.context.capabilities.receive_queue_depth
-                for _ in range(min(depth, state.flow.messages)):
-                    self._post_receive(state)
+            assert state.receiver is not None
+            depth = state.receiver.context.capabilities.receive_queue_depth
+            for _ in range(min(depth, state.immediates)):
+                self._post_receive(state)
 
     def _guarded(self, context: Context, flow: Flow, zone: int) -> Buffer:
         """Allocate a buffer between two guard zones."""
@@ -210,21 +214,25 @@ class Transfer(Application):
         return block.part(GUARD_BYTES, flow.bytes)
 
     def _part(self, state: FlowState, buffer: Buffer, number: int) -> npt.NDArray[np.uint8]:
-        size = state.flow.message_bytes
-        return buffer.data[number * size : (number + 1) * size]
+        offset = state.offsets[number]
+        return buffer.data[offset : offset + state.flow.plan[number].bytes]
 
     def _pattern(self, state: FlowState, number: int) -> npt.NDArray[np.uint8]:
-        return message_pattern(self.seed, state.flow.number, number, state.flow.message_bytes)
+        return message_pattern(self.seed, state.flow.number, number, state.flow.plan[number].bytes)
 
     # -- while it runs -----------------------------------------------------------------------------------
 
     def start(self, time_ps: int, host: Host) -> None:
-        """Post the first messages of every outgoing flow, the flows taking turns."""
+        """Post the first messages of every outgoing flow, the flows taking turns; others have their times."""
         self._latency_ps = host.latency_ps
+        self._start_ps = time_ps
         for _ in range(max((state.outstanding for state in self.outgoing), default=0)):
             for state in self.outgoing:
-                if state.posted < min(state.outstanding, state.flow.messages):
+                if self._may_post(state, time_ps):
                     self._post(state, time_ps)
+        times = {message.after_ps for state in self.outgoing for message in state.flow.plan}
+        for after_ps in sorted(times - {0}):
+            host.schedule(time_ps + after_ps, self._post_due)
 
     def on_completion(self, time_ps: int, queue: CompletionQueue, completion: WorkCompletion) -> None:
         """Note when a message completed, and post the next one."""
@@ -248,14 +256,30 @@ class Transfer(Application):
         """Whether all flows of this host are complete or given up."""
         return all(state.done for state in (*self.outgoing, *self.incoming))
 
+    def _may_post(self, state: FlowState, time_ps: int) -> bool:
+        """Whether the next message of a flow may be posted now."""
+        return (
+            state.posted < len(state.messages)
+            and state.posted - state.sent < state.outstanding
+            and state.flow.plan[state.posted].after_ps <= time_ps - self._start_ps
+            and not state.failure
+        )
+
+    def _post_due(self, time_ps: int) -> None:
+        """Post what may be posted since now."""
+        for state in self.outgoing:
+            while self._may_post(state, time_ps):
+                self._post(state, time_ps)
+
     def _post(self, state: FlowState, time_ps: int) -> None:
         assert state.sender and state.source and state.target and state.source_region and state.target_region
-        number, size = state.posted, state.flow.message_bytes
+        number = state.posted
+        plan, offset = state.flow.plan[number], state.offsets[number]
+        size = plan.bytes
         wr_id = state.flow.number << MESSAGE_BITS | number
-        offset = number * size
         state.messages[number].posted_ps = time_ps + self._latency_ps
         state.posted += 1
-        if state.with_immediate:
+        if plan.immediate:
             state.sender.write_imm(
                 wr_id,
                 local_address=state.source.address + offset,
@@ -291,7 +315,7 @@ class Transfer(Application):
             return
         state.messages[number].sender_done_ps = time_ps
         state.sent += 1
-        if state.posted < state.flow.messages and not state.failure:
+        while self._may_post(state, time_ps):
             self._post(state, time_ps)
 
     def _on_received(self, time_ps: int, completion: WorkCompletion) -> None:
@@ -309,15 +333,16 @@ class Transfer(Application):
         number = completion.immediate
         if (
             state is None
-            or number >= state.flow.messages
+            or number >= len(state.messages)
+            or not state.flow.plan[number].immediate
             or state.messages[number].receiver_done_ps is not None
-            or completion.byte_length != state.flow.message_bytes
+            or completion.byte_length != state.flow.plan[number].bytes
         ):
             self.unexpected_completions += 1
             return
         state.messages[number].receiver_done_ps = time_ps
         state.received += 1
-        if state.receives_posted < state.flow.messages and not state.failure:
+        if state.receives_posted < state.immediates and not state.failure:
             self._post_receive(state)
 
     def note_write(self, tag: int, time_ps: int, address: int, length: int) -> None:
@@ -335,10 +360,10 @@ class Transfer(Application):
         state = next((state for state in self.incoming if _watch_tag(state) == tag), None)
         if state is None or state.target is None:
             return
-        size = state.flow.message_bytes
-        first = max(0, address - state.target.bus_address) // size
-        last = min(state.target.length, address + length - state.target.bus_address) - 1
-        for number in range(first, last // size + 1):
+        begin = max(0, address - state.target.bus_address)
+        end = min(state.target.length, address + length - state.target.bus_address)
+        first = bisect_right(state.offsets, begin) - 1
+        for number in range(first, bisect_right(state.offsets, end - 1)):
             before = state.messages[number].last_byte_ps or 0
             state.messages[number].last_byte_ps = max(before, time_ps)
 
@@ -354,7 +379,7 @@ class Transfer(Application):
                     self._part(state, state.target, number) != self._pattern(state, number)
                 )
                 mismatched += int(wrong)
-                verified += state.flow.message_bytes - int(wrong)
+                verified += state.flow.plan[number].bytes - int(wrong)
         for state in self.outgoing:
             assert state.source is not None
             for number in range(state.flow.messages):

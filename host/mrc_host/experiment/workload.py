@@ -1,24 +1,57 @@
 """Workloads: who sends how much to whom. Each kind is one class that registers itself under a name.
 
-A workload answers one question, :meth:`Workload.flows`; how bytes become messages, work requests and checks
-is the business of :mod:`mrc_host.experiment.application`.
+A workload answers one question, :meth:`Traffic.flows`; how bytes become work requests and checks is the
+business of :mod:`mrc_host.experiment.transfer`.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_core.core_schema import ValidationInfo
 
 from mrc_host.errors import ConfigError
-from mrc_host.experiment.fields import Section, choice, refuse, whole
+from mrc_host.experiment.fields import Section, choice, number, refuse, whole
 
-__all__ = ["WORKLOADS", "Flow", "Pairs", "Permutation", "Workload", "register_workload"]
+__all__ = [
+    "WORKLOADS",
+    "Flow",
+    "MessageSpec",
+    "Messages",
+    "Pairs",
+    "Permutation",
+    "PlannedMessage",
+    "Traffic",
+    "Workload",
+    "register_workload",
+]
 
 OPERATIONS = ("write_imm", "write")
 SIZE_MAXIMUM = 1 << 32
+MICROSECOND_PS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMessage:
+    """A message that will be sent.
+
+    Parameters
+    ----------
+    bytes : int
+        Its size.
+    immediate : bool
+        It completes at the receiver too (write_imm).
+    after_ps : int
+        Earliest time to post it, after the start of the run.
+    """
+
+    bytes: int
+    immediate: bool
+    after_ps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +64,14 @@ class Flow:
         Position among the flows of the run.
     source, target : int
         Hosts.
-    messages : int
-        Messages, each of the workload's ``message_bytes``.
-    message_bytes : int
-        Bytes of a message.
+    plan : tuple of PlannedMessage
+        Its messages in the order in which they are posted.
     """
 
     number: int
     source: int
     target: int
-    messages: int
-    message_bytes: int
+    plan: tuple[PlannedMessage, ...]
 
     @property
     def name(self) -> str:
@@ -49,24 +79,30 @@ class Flow:
         return f"h{self.source}→h{self.target}"
 
     @property
+    def messages(self) -> int:
+        """Number of messages."""
+        return len(self.plan)
+
+    @property
     def bytes(self) -> int:
         """Bytes of all messages."""
-        return self.messages * self.message_bytes
+        return sum(message.bytes for message in self.plan)
+
+    @property
+    def message_bytes(self) -> int | None:
+        """Size of every message when they are all alike and may be posted at the start, else None."""
+        first = self.plan[0]
+        alike = first.after_ps == 0 and all(message == first for message in self.plan)
+        return first.bytes if alike else None
 
 
-class Workload(Section):
+class Traffic(Section):
     """What all kinds have in common.
 
     Parameters
     ----------
     kind : str
         Name of the workload.
-    bytes_per_nic : int
-        Bytes each sending NIC sends to each of its peers; a multiple of ``message_bytes``.
-    message_bytes : int
-        Size of a message.
-    operation : str
-        ``write_imm`` (completes at both ends) or ``write`` (completes at the sender only).
     outstanding_messages : int
         Messages posted and not yet completed, per flow.
     """
@@ -74,40 +110,70 @@ class Workload(Section):
     name: ClassVar[str] = ""
 
     kind: str
-    bytes_per_nic: Annotated[int, whole(1, SIZE_MAXIMUM, "bytes")]
-    message_bytes: Annotated[int, whole(1, SIZE_MAXIMUM - 1, "bytes")]
-    operation: Annotated[str, choice(*OPERATIONS)] = "write_imm"
     outstanding_messages: Annotated[int, whole(1, 1024)] = 8
 
-    def pairs(self, hosts: int) -> list[tuple[int, int]]:
-        """Return (source, target) of every flow on a fabric of so many hosts."""
-        raise TypeError(f"workload {self.kind} must say who sends to whom")
-
+    @abstractmethod
     def flows(self, hosts: int) -> list[Flow]:
-        """Return the flows, in order of their numbers.
+        """Return the flows on a fabric of so many hosts, in order of their numbers; none without messages.
 
         Raises
         ------
         ConfigError
             The workload does not fit the fabric, with the path of the key.
         """
+
+    @property
+    @abstractmethod
+    def immediates(self) -> bool:
+        """Whether any message completes at the receiver too."""
+
+
+class Workload(Traffic):
+    """Traffic of messages that are all alike.
+
+    Parameters
+    ----------
+    bytes_per_nic : int
+        Bytes each sending NIC sends to each of its peers; a multiple of ``message_bytes``.
+    message_bytes : int
+        Size of a message.
+    operation : str
+        ``write_imm`` (completes at both ends) or ``write`` (completes at the sender only).
+    """
+
+    bytes_per_nic: Annotated[int, whole(1, SIZE_MAXIMUM, "bytes")]
+    message_bytes: Annotated[int, whole(1, SIZE_MAXIMUM - 1, "bytes")]
+    operation: Annotated[str, choice(*OPERATIONS)] = "write_imm"
+
+    @property
+    def immediates(self) -> bool:
+        """Whether messages complete at the receiver too."""
+        return self.operation == "write_imm"
+
+    def pairs(self, hosts: int) -> list[tuple[int, int]]:
+        """Return (source, target) of every flow on a fabric of so many hosts."""
+        raise TypeError(f"workload {self.kind} must say who sends to whom")
+
+    def flows(self, hosts: int) -> list[Flow]:
+        """Return one flow for each pair."""
         if self.bytes_per_nic % self.message_bytes:
             raise ConfigError(
                 "workload.bytes_per_nic",
                 f"a multiple of message_bytes = {self.message_bytes}",
                 self.bytes_per_nic,
             )
-        messages = self.bytes_per_nic // self.message_bytes
+        plan = (PlannedMessage(self.message_bytes, self.immediates),) * (
+            self.bytes_per_nic // self.message_bytes
+        )
         return [
-            Flow(number, source, target, messages, self.message_bytes)
-            for number, (source, target) in enumerate(self.pairs(hosts))
+            Flow(number, source, target, plan) for number, (source, target) in enumerate(self.pairs(hosts))
         ]
 
 
-WORKLOADS: dict[str, type[Workload]] = {}
+WORKLOADS: dict[str, type[Traffic]] = {}
 """Kinds of workload by name."""
 
-Kind = TypeVar("Kind", bound=type[Workload])
+Kind = TypeVar("Kind", bound=type[Traffic])
 
 
 def register_workload(name: str) -> Callable[[Kind], Kind]:
@@ -170,10 +236,10 @@ class Pairs(Workload):
 
     def pairs(self, hosts: int) -> list[tuple[int, int]]:
         """Return the pairs as written."""
-        for number, (source, target) in enumerate(self.flow_pairs):
+        for place, (source, target) in enumerate(self.flow_pairs):
             if not 0 <= source < hosts or not 0 <= target < hosts or source == target:
                 raise ConfigError(
-                    f"workload.flow_pairs.{number}",
+                    f"workload.flow_pairs.{place}",
                     f"two different hosts between 0 and {hosts - 1}",
                     [source, target],
                 )
@@ -181,3 +247,86 @@ class Pairs(Workload):
         if len(set(written)) != len(written):
             raise ConfigError("workload.flow_pairs", "a list without repeated pairs", self.flow_pairs)
         return written
+
+
+class MessageSpec(Section):
+    """Messages of the workload ``messages``.
+
+    Parameters
+    ----------
+    source, target : int
+        Hosts, counted from 0.
+    operation : str
+        As for other workloads.
+    bytes : int
+        Size; 0 only with write_imm.
+    count : int
+        How many of them.
+    at_us : float
+        Earliest time at which they are posted, after the start of the run. Messages of two hosts are posted
+        in the order of the file, whatever their times.
+    """
+
+    source: Annotated[int, whole(0, (1 << 16) - 1)]
+    target: Annotated[int, whole(0, (1 << 16) - 1)]
+    operation: Annotated[str, choice(*OPERATIONS)] = "write_imm"
+    bytes: Annotated[int, whole(0, SIZE_MAXIMUM - 1, "bytes")]
+    count: Annotated[int, whole(1, 1 << 20)] = 1
+    at_us: Annotated[float, number("microseconds", 0, 1e9)] = 0.0
+
+    @field_validator("bytes")
+    @classmethod
+    def _carries_something(cls, value: int, info: ValidationInfo) -> int:
+        if value == 0 and info.data.get("operation") == "write":
+            raise refuse("at least 1 with operation: write", value)
+        return value
+
+
+def _check_messages(value: Any) -> Any:
+    if not isinstance(value, list) or not value:
+        raise refuse("a list of messages, at least one", value)
+    return value
+
+
+@register_workload("messages")
+class Messages(Traffic):
+    """Messages one by one: any sizes, operations and times.
+
+    Parameters
+    ----------
+    messages : list of MessageSpec
+        What is sent.
+    """
+
+    messages: Annotated[list[MessageSpec], BeforeValidator(_check_messages)] = Field(min_length=1)
+
+    @property
+    def immediates(self) -> bool:
+        """Whether any message completes at the receiver too."""
+        return any(message.operation == "write_imm" for message in self.messages)
+
+    def flows(self, hosts: int) -> list[Flow]:
+        """Return one flow for each source and target."""
+        plans: dict[tuple[int, int], list[PlannedMessage]] = {}
+        for place, item in enumerate(self.messages):
+            for key in ("source", "target"):
+                if getattr(item, key) >= hosts:
+                    raise ConfigError(
+                        f"workload.messages.{place}.{key}",
+                        f"a host between 0 and {hosts - 1}",
+                        getattr(item, key),
+                    )
+            if item.source == item.target:
+                raise ConfigError(
+                    f"workload.messages.{place}.target",
+                    f"another host than source = {item.source}",
+                    item.target,
+                )
+            message = PlannedMessage(
+                item.bytes, item.operation == "write_imm", round(item.at_us * MICROSECOND_PS)
+            )
+            plans.setdefault((item.source, item.target), []).extend([message] * item.count)
+        return [
+            Flow(place, source, target, tuple(plan))
+            for place, ((source, target), plan) in enumerate(plans.items())
+        ]

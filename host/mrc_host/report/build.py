@@ -182,7 +182,9 @@ def _tiles(data: RunData) -> list[dict[str, str]]:
         tile(
             "Goodput of a flow",
             "–" if goodput is None else f"{goodput:.2f} Gb/s",
-            "no flow completed" if over is None else f"{100 * over:.1f} % of what links and headers allow",
+            "no flow with a bound completed"
+            if over is None
+            else f"{100 * over:.1f} % of what links and headers allow",
             "goodput_gbps",
             "goodput_over_bound",
         ),
