@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_host.benches.engine_rates import engine_efficiency, packet_intervals
-from mrc_host.benches.model_speed import MEGABYTES, PARTS, measure_apart
+from mrc_host.benches.model_speed import MEGABYTES, measure_apart
 from mrc_host.benches.rig import small_state
 from mrc_host.benches.simulation_speed import cocotb_speed, simulation_speed
 from mrc_host.benches.state_size import state_size
 from mrc_host.errors import MrcError
+from mrc_host.experiment.lockstep import PARTS
 from mrc_host.fabric.bench import fabric_packets_per_second
 from mrc_host.packets.bench import codec_packets_per_second, peek_packets_per_second
 from mrc_rtl.config import NicConfig

@@ -82,13 +82,13 @@ def test_control_has_its_share_while_data_wait(percent: int) -> None:
         fabric.transmit(port, time, frame)
     fabric.advance(until)
     port = last_port(fabric)
-    control = port.sent_bytes[QueueClass.CONTROL] + 24 * port.sent[QueueClass.CONTROL]
-    data = port.sent_bytes[QueueClass.DATA] + 24 * port.sent[QueueClass.DATA]
+    control = port.queues[QueueClass.CONTROL].sent_bytes + 24 * port.queues[QueueClass.CONTROL].sent
+    data = port.queues[QueueClass.DATA].sent_bytes + 24 * port.queues[QueueClass.DATA].sent
     burst = CONTROL_BURST_BYTES + 178
     assert control - burst <= (control + data - burst) * percent / 100 + 4262
     assert control >= (control + data) * percent / 100 - 4262
-    assert port.depth[QueueClass.CONTROL] > 0
-    assert port.depth[QueueClass.DATA] > 0
+    assert port.queues[QueueClass.CONTROL].depth > 0
+    assert port.queues[QueueClass.DATA].depth > 0
 
 
 def test_control_alone_takes_the_whole_link() -> None:
@@ -201,7 +201,7 @@ def test_what_finds_no_room_is_trimmed_as_the_codec_does_it(size: int, correct: 
     assert fabric.totals().drops == {}
     port = last_port(fabric)
     assert port.trimmed == 2
-    assert port.high_water == [2 * size, 0, 2 * 1142]
+    assert [queue.high_water for queue in port.queues] == [2 * size, 0, 2 * 1142]
 
 
 def test_before_the_last_hop_the_dscp_is_another() -> None:

@@ -6,8 +6,9 @@ Checks: it ends, every byte right, and gives a rate; how high it is, is not asse
 Timing: none.
 """
 
-from mrc_host.benches.model_speed import PARTS, f_experiment, measure
+from mrc_host.benches.model_speed import f_experiment, measure
 from mrc_host.experiment.load import parse_experiment
+from mrc_host.experiment.lockstep import PARTS
 
 
 def test_the_bench_runs_the_configuration_f():

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,10 +21,9 @@ from mrc_host.experiment.load import parse_experiment
 from mrc_host.experiment.lockstep import Lockstep
 from mrc_host.experiment.nics import NicKinds
 from mrc_host.experiment.testbed import build_testbed, set_up
-from mrc_host.nic.base import Outputs
 from mrc_host.nic.device import read_counters
 
-__all__ = ["MEGABYTES", "PARTS", "ModelSpeed", "f_experiment", "measure", "measure_apart"]
+__all__ = ["MEGABYTES", "ModelSpeed", "f_experiment", "measure", "measure_apart"]
 
 MESSAGE_BYTES = 2_000_000
 LIMIT_PS = 10**10
@@ -33,14 +31,6 @@ DRAIN_PS = 10**7
 HOSTS_PER_T0 = 4
 T0_MAXIMUM = 32
 MEMORY_REGIONS = 16
-
-PARTS = {
-    "nics": "NICs, between the frames they receive and those they send",
-    "fabric": "fabric, handing packets to NICs and logging them",
-    "handover": "packets from NICs into the fabric, logged there, and completions",
-    "software": "applications on the hosts",
-}
-"""Parts of a run."""
 
 MEGABYTES = {8: 16, 64: 4, 128: 2, 512: 2, 1024: 2}
 """What each NIC sends, by number of hosts: large fabrics must end in minutes."""
@@ -58,7 +48,7 @@ class ModelSpeed:
     seconds : float
         Processor time of the simulation alone, without set-up and verification.
     parts : dict of str to float
-        Seconds of each of :data:`PARTS`.
+        Seconds of each of :data:`mrc_host.experiment.lockstep.PARTS`.
     """
 
     hosts: int
@@ -123,35 +113,6 @@ def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = N
     }
 
 
-class _TimedLockstep(Lockstep):
-    """The runner with a clock around its parts; a window has so many packets that reading it costs little."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.parts = dict.fromkeys(PARTS, 0.0)
-
-    def _deliver(self, until_ps: int) -> None:
-        started = time.process_time()
-        super()._deliver(until_ps)
-        self.parts["fabric"] += time.process_time() - started
-
-    def _run_nics(self, pool: ThreadPoolExecutor | None, until_ps: int) -> list[Outputs]:
-        started = time.process_time()
-        outputs = super()._run_nics(pool, until_ps)
-        self.parts["nics"] += time.process_time() - started
-        return outputs
-
-    def _take(self, outputs: Sequence[Outputs]) -> None:
-        started = time.process_time()
-        super()._take(outputs)
-        self.parts["handover"] += time.process_time() - started
-
-    def _act(self, until_ps: int) -> None:
-        started = time.process_time()
-        super()._act(until_ps)
-        self.parts["software"] += time.process_time() - started
-
-
 def measure(hosts: int, megabytes: int) -> ModelSpeed:
     """Run the permutation once.
 
@@ -167,7 +128,7 @@ def measure(hosts: int, megabytes: int) -> ModelSpeed:
     """
     testbed = build_testbed(parse_experiment(f_experiment(hosts, megabytes)), NicKinds(("model",)))
     set_up(testbed)
-    lockstep = _TimedLockstep(testbed.hosts, testbed.fabric, drain_ps=DRAIN_PS, packets=True)
+    lockstep = Lockstep(testbed.hosts, testbed.fabric, drain_ps=DRAIN_PS, packets=True)
     started = time.process_time()
     result = lockstep.run(LIMIT_PS)
     seconds = time.process_time() - started
@@ -181,7 +142,7 @@ def measure(hosts: int, megabytes: int) -> ModelSpeed:
         sum(port["tx_data"] + port["tx_retransmissions"] for port in ports),
         sum(port["tx_frames"] for port in ports),
         seconds,
-        lockstep.parts,
+        result.processor_seconds,
     )
 
 

@@ -27,9 +27,17 @@ from mrc_host.experiment.application import COMPLETION, EVENT, Host
 from mrc_host.fabric.model import Arrival, Fabric
 from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord, Watch
 
-__all__ = ["FabricLike", "Lockstep", "LockstepResult", "Observer"]
+__all__ = ["PARTS", "FabricLike", "Lockstep", "LockstepResult", "Observer"]
 
 START_GRID_PS = 1_000_000
+
+PARTS = {
+    "nics": "NICs, between the frames they receive and those they send",
+    "fabric": "fabric, handing packets to NICs and logging them",
+    "handover": "packets from NICs into the fabric, logged there, and completions",
+    "software": "applications on the hosts",
+}
+"""Parts of a run."""
 
 
 class FabricLike(Protocol):
@@ -88,6 +96,8 @@ class LockstepResult:
     jumped_ps : int
         Simulated time that was jumped over.
     wall_seconds : float
+    processor_seconds : dict of str to float
+        Processor time of each of :data:`PARTS`.
     """
 
     start_ps: int
@@ -97,6 +107,7 @@ class LockstepResult:
     windows: int
     jumped_ps: int
     wall_seconds: float
+    processor_seconds: dict[str, float]
 
 
 class Lockstep:
@@ -158,6 +169,7 @@ class Lockstep:
             self._packets = fabric
             for host in self._hosts:
                 host.nic.carry_packets()
+        self._seconds = dict.fromkeys(PARTS, 0.0)
         self._windows = 0
         self._jumped_ps = 0
         self._done_ps: int | None = None
@@ -188,9 +200,15 @@ class Lockstep:
                 if quiet_until > end:
                     self._jumped_ps += quiet_until - now
                     end = quiet_until
+                clock = time.process_time()
                 self._deliver(end)
-                self._take(self._run_nics(pool, end))
+                clock = self._spent("fabric", clock)
+                outputs = self._run_nics(pool, end)
+                clock = self._spent("nics", clock)
+                self._take(outputs)
+                clock = self._spent("handover", clock)
                 self._act(end)
+                self._spent("software", clock)
                 self._windows += 1
                 now = end
                 self._observer.advanced(now)
@@ -207,7 +225,14 @@ class Lockstep:
             windows=self._windows,
             jumped_ps=self._jumped_ps,
             wall_seconds=time.perf_counter() - started,
+            processor_seconds=self._seconds,
         )
+
+    def _spent(self, part: str, since: float) -> float:
+        """Count processor time for a part of the run; returns the time now."""
+        now = time.process_time()
+        self._seconds[part] += now - since
+        return now
 
     def _deliver(self, until_ps: int) -> None:
         """Let the fabric advance, and hand over what reaches NICs before a time."""

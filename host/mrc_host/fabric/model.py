@@ -23,13 +23,13 @@ Source: profile.md 1 and 6; design.md 5.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush, heapreplace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueCounters, QueueSamples
 from mrc_host.fabric.events import NEVER
+from mrc_host.fabric.heap import ARRIVAL, FLUSH, LATE_ARRIVAL, SLOT_END, Event, pop, push, sink
 from mrc_host.fabric.packet import FRESH, DropReason, Packet, QueueClass
-from mrc_host.fabric.port import SEQUENCE_BITS, Event, Port
+from mrc_host.fabric.port import SEQUENCE_BITS, Port
 from mrc_host.fabric.routes import RouteFinder
 from mrc_host.fabric.taps import Hook, Tap, TapHook, attach
 from mrc_host.fabric.topology import Topology
@@ -37,7 +37,7 @@ from mrc_host.fabric.usid import UsidPlan
 
 __all__ = ["Arrival", "Fabric", "NicObserver"]
 
-DELAYED = 1 << SEQUENCE_BITS - 1
+DELAYED: Final = 1 << SEQUENCE_BITS - 1
 """First sequence number of frames a hook delayed on a NIC's link: behind all others of that instant."""
 
 
@@ -117,13 +117,13 @@ class Fabric:
         self._nic_ports = topology.hosts * topology.planes
         self._lookahead_ps = topology.lookahead_ps
         self._heap: list[Event] = []
-        self._outbox: list[Packet] = []
         self._in_use: list[Port] = []  # ports with a peak above 0 since the last sample
         macs = UsidPlan(topology).mac_headers()
         self.ports = [
-            Port(topology, half, macs[half.number], seed, self._heap, self._outbox, self._in_use)
+            Port(topology, half, macs[half.number], seed, self._heap, self._in_use)
             for half in topology.directions
         ]
+        self._to_nics = [port for port in self.ports if port.to_nic]
         self._routes = RouteFinder(topology, seed, self.ports)
         self._observers: list[NicObserver] = []
         self._delayed = 0
@@ -186,8 +186,9 @@ class Fabric:
             came_by.overlaps += 1
         came_by.last_bit = time_of_last_bit_ps
         came_by.sequence += 1
-        came_by.sent[packet.queue] += 1
-        came_by.sent_bytes[packet.queue] += packet.size
+        queue = came_by.queues[packet.queue]
+        queue.sent += 1
+        queue.sent_bytes += packet.size
         self._entered += 1
         for observer in self._observers:
             observer.sent(came_by, start, packet)
@@ -195,8 +196,9 @@ class Fabric:
             packet.hop = FRESH
         elif not self._check_in(packet, came_by):
             return
-        place = time_of_last_bit_ps + came_by.hold_ps
-        heappush(self._heap, (place, came_by.arrival_order + came_by.sequence, packet, came_by))
+        packet.time_ps = time_of_last_bit_ps + came_by.hold_ps
+        packet.sequence = came_by.sequence
+        came_by.travel(packet)
 
     def advance(self, until_ps: int) -> list[Arrival]:
         """Simulate all events before a time.
@@ -223,10 +225,11 @@ class Fabric:
             arrivals.append(
                 Arrival(packet.time_ps, by.host, by.plane, packet.to_bytes(by.macs), packet.sequence)
             )
+        arrivals.sort(key=_arrival_order)
         return arrivals
 
     def advance_packets(self, until_ps: int) -> list[Packet]:
-        """As :meth:`advance`, without making bytes: ``time_ps``, ``came_by`` and ``sequence`` of each packet
+        """As :meth:`advance`, without making bytes, and port by port: ``time_ps`` and ``came_by`` of a packet
         tell when it reaches which NIC, and :meth:`~mrc_host.fabric.packet.Packet.frame` makes its bytes.
 
         Raises
@@ -239,7 +242,7 @@ class Fabric:
         while self._next_sample_ps < until_ps:
             self._run(self._next_sample_ps)
             heap = self._heap
-            self._sample(min(heap[0][0] if heap else NEVER, until_ps - 1))
+            self._sample(min(heap[0].time if heap else NEVER, until_ps - 1))
         self._run(until_ps)
         self.now_ps = until_ps
         return self._take_arrivals(until_ps)
@@ -247,53 +250,59 @@ class Fabric:
     def _run(self, until: int) -> None:
         """Carry out all events before a time. This is where the time of a simulation goes."""
         heap = self._heap
-        outbox = self._outbox
         while heap:
-            time, order, packet, came_by = heap[0]
+            event = heap[0]
+            time = event.time
             if time >= until:
                 return
-            if packet is None:
-                heappop(heap)
-                if order < 0:
-                    came_by.flush()
+            port, kind = event.port, event.kind
+            if kind == ARRIVAL:
+                packet = port.link.take()
+                # The packet behind it takes over the event, before anything else enters the heap.
+                behind = port.link.first
+                if behind is None:
+                    pop(heap)
                 else:
-                    came_by.next_slot(time)
-                continue
-            output = packet.outputs[packet.hop]
-            if output is None:
-                heappop(heap)
-                self._arrive_without_way(time, packet, came_by)
-                continue
-            packet.hop += 1
-            if output.special:
-                heappop(heap)
-                output.take(time, packet)
-            elif output.busy_until > time:  # a slot that ends now has ended already
-                heappop(heap)
-                output.wait(packet)
-            else:  # Port.begin, in one sift of the heap
-                end = time - -packet.wire_bytes * output.byte_numerator // output.byte_denominator
-                output.busy_until = end
-                output.sent[packet.queue] += 1
-                output.sent_bytes[packet.queue] += packet.size
-                output.sequence = sequence = output.sequence + 1
-                if output.to_nic:
-                    heappop(heap)
-                    packet.time_ps = time + output.delay_ps
-                    packet.sequence = sequence
-                    packet.came_by = output
-                    outbox.append(packet)
+                    event.time = behind.time_ps
+                    event.order = port.arrival_order + behind.sequence
+                    sink(heap)
+                output = packet.outputs[packet.hop]
+                if output is None:
+                    self._arrive_without_way(time, packet, port)
+                    continue
+                packet.hop += 1
+                if output.special:
+                    output.take(time, packet)
+                elif output.busy_until > time:  # a slot that ends now has ended already
+                    output.wait(packet)
                 else:
-                    heapreplace(heap, (end + output.hold_ps, output.arrival_order + sequence, packet, output))
+                    output.begin(time, packet)
+            elif kind == SLOT_END:
+                port.next_slot(time)
+                if port.waiting:
+                    event.time = port.busy_until
+                    sink(heap)
+                else:
+                    pop(heap)
+            elif kind == LATE_ARRIVAL:
+                pop(heap)
+                assert event.packet is not None
+                self._arrive(time, event.packet, port)
+            else:
+                pop(heap)
+                port.flush()
 
     def next_arrival_bound_ps(self) -> int:
         """Return a time before which no frame reaches a NIC unless a NIC sends one first.
 
         :data:`~mrc_host.fabric.events.NEVER` when the fabric is empty.
         """
-        outbox = min((packet.time_ps for packet in self._outbox), default=NEVER)
-        events = self._heap[0][0] + self._lookahead_ps if self._heap else NEVER
-        return min(outbox, events)
+        bound = self._heap[0].time + self._lookahead_ps if self._heap else NEVER
+        for port in self._to_nics:
+            packet = port.link.first
+            if packet is not None and packet.time_ps < bound:
+                bound = packet.time_ps
+        return bound
 
     # -- hooks -------------------------------------------------------------------------------------------
 
@@ -339,8 +348,8 @@ class Fabric:
         if time_ps < self.now_ps:
             raise ValueError(f"time_ps must be at least {self.now_ps}, got {time_ps}")
         for number in directions:
-            # Orders below 0 come first, and are what tells a flush from the end of a slot.
-            heappush(self._heap, (time_ps, number - len(self.ports), None, self.ports[number]))
+            # Orders below 0 come first.
+            push(self._heap, Event(FLUSH, self.ports[number], time_ps, number - len(self.ports)))
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -373,8 +382,14 @@ class Fabric:
                 continue
             # A sequence of its own: that of transmit() depends on what the NIC has handed in by now.
             self._delayed += 1
-            order = came_by.arrival_order + DELAYED + self._delayed
-            heappush(self._heap, (time + delay, order, item, came_by))
+            came_by.travel_late(time + delay, came_by.arrival_order + DELAYED + self._delayed, item)
+
+    def _arrive(self, time: int, packet: Packet, came_by: Port) -> None:
+        """A packet has reached the switch at the end of a direction, delayed on the way."""
+        if packet.outputs[packet.hop] is None:
+            self._arrive_without_way(time, packet, came_by)
+        else:
+            self._forward(time, packet, came_by)
 
     def _forward(self, time: int, packet: Packet, came_by: Port) -> None:
         """Hand a packet to its output port."""
@@ -387,19 +402,18 @@ class Fabric:
         output.take(time, packet)
 
     def _take_arrivals(self, until_ps: int) -> list[Packet]:
-        """Empty the outbox up to a time."""
-        due = [packet for packet in self._outbox if packet.time_ps < until_ps]
-        if not due:
-            return []
-        # The list itself stays: ports append to it.
-        self._outbox[:] = [packet for packet in self._outbox if packet.time_ps >= until_ps]
-        due.sort(key=_arrival_order)
-        for packet in due:
-            assert packet.came_by is not None
-            for observer in self._observers:
-                observer.delivered(packet.came_by, packet.time_ps, packet)
-        self._delivered += len(due)
-        return due
+        """Take what reaches NICs before a time off their links."""
+        arrivals: list[Packet] = []
+        for port in self._to_nics:
+            link = port.link
+            packet = link.first
+            while packet is not None and packet.time_ps < until_ps:
+                arrivals.append(link.take())
+                for observer in self._observers:
+                    observer.delivered(port, packet.time_ps, packet)
+                packet = link.first
+        self._delivered += len(arrivals)
+        return arrivals
 
     def _sample(self, time: int) -> None:
         """Take the samples that are due at or before a time, none of whose events have happened yet."""
@@ -426,15 +440,15 @@ class Fabric:
         return [
             DirectionCounters(
                 port.half.name,
-                sum(port.sent),
-                sum(port.sent_bytes),
+                sum(queue.sent for queue in port.queues),
+                sum(queue.sent_bytes for queue in port.queues),
                 {reason: port.drops[reason] for reason in DropReason if port.drops[reason]},
                 max(port.peak_ever, port.peak),
                 port.overlaps,
                 {
-                    queue: QueueCounters(port.sent[queue], port.sent_bytes[queue], port.high_water[queue])
-                    for queue in QueueClass
-                    if port.sent[queue] or port.high_water[queue]
+                    name: QueueCounters(queue.sent, queue.sent_bytes, queue.high_water)
+                    for name, queue in zip(QueueClass, port.queues, strict=True)
+                    if queue.sent or queue.high_water
                 },
                 port.marked,
                 port.trimmed,
@@ -444,8 +458,9 @@ class Fabric:
 
     def totals(self) -> FabricTotals:
         """Return where every frame went, as of ``now_ps``."""
-        moving = sum(1 for entry in self._heap if entry[2] is not None) + len(self._outbox)
-        queued = sum(len(queue) for port in self.ports for queue in port.queues)
+        moving = sum(port.link.count for port in self.ports)
+        moving += sum(event.kind == LATE_ARRIVAL for event in self._heap)
+        queued = sum(queue.packets.count for port in self.ports for queue in port.queues)
         drops = {reason: sum(port.drops[reason] for port in self.ports) for reason in DropReason}
         return FabricTotals(
             self._entered,
@@ -458,6 +473,5 @@ class Fabric:
         )
 
 
-def _arrival_order(packet: Packet) -> tuple[int, int, int]:
-    assert packet.came_by is not None
-    return packet.time_ps, packet.came_by.number, packet.sequence
+def _arrival_order(arrival: Arrival) -> tuple[int, int, int, int]:
+    return arrival.time_first_bit_ps, arrival.nic, arrival.port, arrival.sequence

@@ -142,11 +142,15 @@ class Packet:
         Whether the switch that cut it corrected the outermost header's length.
     as_bytes : bool
         It came as bytes, or a tap made it.
-    time_ps, port : int
-        Between NIC and fabric: when its last bit leaves the port of a NIC, and then when its first bit
-        reaches one; number of that port at its NIC.
+    time_ps : int
+        When its last bit leaves the port of a NIC; when it is in the switch that a link leads to; when its
+        first bit reaches a NIC.
+    port : int
+        Number of the port at the NIC that sends it.
     sequence : int
         Counts the packets of the direction it came by last, in the order they were sent.
+    behind : Packet or None
+        The packet behind it in its queue or on its link.
     came_by : Port or None
         That direction, for a packet that has reached a NIC.
     """
@@ -154,6 +158,7 @@ class Packet:
     __slots__ = (
         "_frame",
         "as_bytes",
+        "behind",
         "came_by",
         "hop",
         "key",
@@ -185,6 +190,7 @@ class Packet:
         self.port: int = 0
         self.sequence: int = 0
         self.came_by: Port | None = None
+        self.behind: Packet | None = None
 
     @classmethod
     def of_frame(cls, frame: bytes) -> Packet:

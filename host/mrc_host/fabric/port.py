@@ -20,15 +20,13 @@ Source: profile.md 6; protocol.md 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from heapq import heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mrc_host.fabric.events import NEVER, component_key, random_bits
+from mrc_host.fabric.heap import ARRIVAL, LATE_ARRIVAL, SLOT_END, Event, PacketList, push
 from mrc_host.fabric.links import Direction
 from mrc_host.fabric.packet import (
     MARKABLE_CLASSES,
-    QUEUES,
     TRIMMABLE_CLASSES,
     DropReason,
     Packet,
@@ -41,19 +39,23 @@ if TYPE_CHECKING:
     from mrc_host.fabric.taps import Hook
     from mrc_host.fabric.topology import Topology
 
-__all__ = ["CONTROL_BURST_BYTES", "SEQUENCE_BITS", "Event", "Port", "Storm"]
+__all__ = ["CONTROL_BURST_BYTES", "SEQUENCE_BITS", "Port", "Queue", "Storm"]
 
 SEQUENCE_BITS = 44
 """Bits of the sequence number below the port number in the order of an event."""
 CONTROL_BURST_BYTES = 4096
 """Bytes of control that may go ahead of waiting data before its share is enforced."""
 
-CONTROL, RETRANSMISSION, DATA = (int(queue) for queue in QueueClass)
-FULL = (DropReason.CONTROL_QUEUE_FULL, DropReason.RETRANSMISSION_QUEUE_FULL, DropReason.QUEUE_FULL)
-
-Event = tuple[int, int, "Packet | None", "Port"]
-"""(time in ps, order at that time, packet, port): a packet at the end of a direction, or, without a packet,
-the end of a slot. The order is unique, so that packets and ports are never compared."""
+CONTROL: Final = int(QueueClass.CONTROL)
+RETRANSMISSION: Final = int(QueueClass.RETRANSMISSION)
+DATA: Final = int(QueueClass.DATA)
+TRIMMED_FULL: Final = int(DropReason.TRIMMED_QUEUE_FULL)
+FAULT: Final = int(DropReason.FAULT)
+FULL = (
+    int(DropReason.CONTROL_QUEUE_FULL),
+    int(DropReason.RETRANSMISSION_QUEUE_FULL),
+    int(DropReason.QUEUE_FULL),
+)
 
 
 class Storm(ABC):
@@ -64,6 +66,33 @@ class Storm(ABC):
     @abstractmethod
     def arrive(self, port: Port, time_ps: int, packet: Packet) -> None:
         """Change a packet that arrives at a time."""
+
+
+class Queue:
+    """One queue of a port.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes it holds.
+
+    Attributes
+    ----------
+    depth, high_water : int
+        Bytes that wait, and the most that ever did.
+    sent, sent_bytes : int
+        Frames of its class that the port sent, whether or not they waited.
+    """
+
+    __slots__ = ("depth", "high_water", "limit", "packets", "sent", "sent_bytes")
+
+    def __init__(self, limit: int) -> None:
+        self.packets: PacketList = PacketList()
+        self.limit: int = limit
+        self.depth: int = 0
+        self.high_water: int = 0
+        self.sent: int = 0
+        self.sent_bytes: int = 0
 
 
 class Port:
@@ -81,8 +110,6 @@ class Port:
         Seed of the run, for ECN marks.
     heap : list
         Events of the fabric; the port adds its own.
-    outbox : list
-        Takes packets for NICs.
     in_use : list
         Gets the port when frames begin to wait, for the queue samples.
     """
@@ -91,9 +118,9 @@ class Port:
         "_draws",
         "_heap",
         "_key",
-        "_outbox",
         "_seed",
         "added",
+        "arrival",
         "arrival_order",
         "busy_until",
         "byte_denominator",
@@ -102,19 +129,17 @@ class Port:
         "control_credit_full",
         "control_weight",
         "delay_ps",
-        "depth",
         "drops",
         "ecn_high",
         "ecn_low",
         "end_order",
         "half",
-        "high_water",
         "hold_ps",
         "hooks",
         "host",
         "in_use",
         "last_bit",
-        "limits",
+        "link",
         "macs",
         "marked",
         "number",
@@ -125,9 +150,8 @@ class Port:
         "queues",
         "rates",
         "routes",
+        "slot_end",
         "special",
-        "sent",
-        "sent_bytes",
         "sequence",
         "storms",
         "to_nic",
@@ -146,76 +170,74 @@ class Port:
         macs: bytes,
         seed: int,
         heap: list[Event],
-        outbox: list[Packet],
         in_use: list[Port],
     ) -> None:
-        self.half = half
-        self.number = half.number
-        self.host = half.host
-        self.plane = half.plane
-        self.macs = macs
-        self._heap = heap
-        self._outbox = outbox
-        self.in_use = in_use
-        self._seed = seed
-        self._key = component_key(f"ecn {half.name}")
-        self._draws = 0
+        self.half: Direction = half
+        self.number: int = half.number
+        self.host: int = half.host
+        self.plane: int = half.plane
+        self.macs: bytes = macs
+        self._heap: list[Event] = heap
+        self.in_use: list[Port] = in_use
+        self._seed: int = seed
+        self._key: int = component_key(f"ecn {half.name}")
+        self._draws: int = 0
         # Constants of the link.
-        self.to_nic = half.target_switch < 0
-        self.byte_numerator = half.byte_ps.numerator
-        self.byte_denominator = half.byte_ps.denominator
-        self.delay_ps = half.delay_ps
-        self.hold_ps = half.delay_ps + topology.switch_latency_ps
-        self.end_order = half.number << SEQUENCE_BITS
-        self.arrival_order = len(topology.directions) + half.number << SEQUENCE_BITS
+        self.to_nic: bool = half.target_switch < 0
+        self.byte_numerator: int = half.byte_ps.numerator
+        self.byte_denominator: int = half.byte_ps.denominator
+        self.delay_ps: int = half.delay_ps
+        self.hold_ps: int = half.delay_ps + topology.switch_latency_ps
+        self.arrival_order: int = len(topology.directions) + half.number << SEQUENCE_BITS
+        # What happens next.
+        self.arrival: Event = Event(ARRIVAL, self)
+        self.slot_end: Event = Event(SLOT_END, self, 0, half.number << SEQUENCE_BITS)
+        self.link: PacketList = PacketList()
         # Constants of the queues.
-        self.limits = [
-            topology.control_queue_bytes,
-            topology.retransmission_queue_bytes,
-            topology.queue_bytes,
-        ]
         spec = topology.spec
         share = spec.control_share_percent
         # Tokens for each byte: a byte of the others fills `share`, a byte of control takes `100 - share`.
-        self.control_weight = share
-        self.control_credit_full = CONTROL_BURST_BYTES * (100 - share)
-        self.control_credit = self.control_credit_full
-        self.ecn_low = self.ecn_high = NEVER
+        self.control_weight: int = share
+        self.control_credit_full: int = CONTROL_BURST_BYTES * (100 - share)
+        self.control_credit: int = self.control_credit_full
+        self.ecn_low: int = NEVER
+        self.ecn_high: int = NEVER
         if spec.ecn is not None and (spec.ecn.host_ports or not self.to_nic):
             self.ecn_low, self.ecn_high = topology.ecn_thresholds_bytes
         trimming = topology.trimming
-        self.trim_at = topology.trim_threshold_bytes(half)
-        self.trim_size = trimming.size_bytes
-        self.trim_lengths = trimming.correct_lengths
-        self.trim_dscp = int(Dscp.TRIMMED_LASTHOP if self.to_nic else Dscp.TRIMMED)
+        self.trim_at: int = topology.trim_threshold_bytes(half)
+        self.trim_size: int = trimming.size_bytes
+        self.trim_lengths: bool = trimming.correct_lengths
+        self.trim_dscp: int = int(Dscp.TRIMMED_LASTHOP if self.to_nic else Dscp.TRIMMED)
         # State.
         self.routes: dict[bytes, Route] = {}
         self.hooks: list[Hook] = []
         self.storms: list[Storm] = []
         self.rates: list[tuple[int, int, int, int]] = []
-        self.special = False  # there is a hook, a storm or a rate of its own
-        self.queues: list[deque[Packet]] = [deque() for _ in range(QUEUES)]
-        self.depth = [0] * QUEUES
-        self.busy_until = 0
-        self.waiting = False  # the end of the slot is in the heap
-        self.sequence = 0
-        self.last_bit = 0
+        self.special: bool = False  # there is a hook, a storm or a rate of its own
+        self.queues: tuple[Queue, Queue, Queue] = (
+            Queue(topology.control_queue_bytes),
+            Queue(topology.retransmission_queue_bytes),
+            Queue(topology.queue_bytes),
+        )
+        self.busy_until: int = 0
+        self.waiting: bool = False  # the end of the slot is in the heap
+        self.sequence: int = 0
+        self.last_bit: int = 0
         # Counters.
-        self.sent = [0] * QUEUES
-        self.sent_bytes = [0] * QUEUES
-        self.drops = [0] * len(DropReason)
-        self.high_water = [0] * QUEUES
-        self.peak = 0
-        self.peak_ever = 0
-        self.marked = 0
-        self.trimmed = 0
-        self.overlaps = 0
-        self.added = 0
+        self.drops: list[int] = [0] * len(DropReason)
+        self.peak: int = 0
+        self.peak_ever: int = 0
+        self.marked: int = 0
+        self.trimmed: int = 0
+        self.overlaps: int = 0
+        self.added: int = 0
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes in all queues."""
-        return self.depth[CONTROL] + self.depth[RETRANSMISSION] + self.depth[DATA]
+        control, again, data = self.queues
+        return control.depth + again.depth + data.depth
 
     def refresh(self) -> None:
         """Note whether the port needs more than the shortest way through the event loop."""
@@ -241,28 +263,32 @@ class Port:
 
     def wait(self, packet: Packet) -> None:
         """Put a packet into its queue while the link is busy: trimmed or not at all where that is full."""
-        queue = packet.queue
-        depth = self.depth[queue] + packet.size
-        if queue != CONTROL and depth > self.trim_at and TRIMMABLE_CLASSES[packet.outer_class]:
+        control, again, data = self.queues
+        number = packet.queue
+        queue = data if number == DATA else again if number == RETRANSMISSION else control
+        depth = queue.depth + packet.size
+        if depth > self.trim_at and number != CONTROL and TRIMMABLE_CLASSES[packet.outer_class]:
             self.cut(packet)
-            queue = CONTROL
-            depth = self.depth[CONTROL] + packet.size
-        if depth > self.limits[queue]:
-            lost = queue == CONTROL and packet.is_trimmed
-            self.drops[DropReason.TRIMMED_QUEUE_FULL if lost else FULL[queue]] += 1
+            number = CONTROL
+            queue = control
+            depth = queue.depth + packet.size
+        if depth > queue.limit:
+            lost = number == CONTROL and packet.is_trimmed
+            self.drops[TRIMMED_FULL if lost else FULL[number]] += 1
             return
-        self.depth[queue] = depth
-        if depth > self.high_water[queue]:
-            self.high_water[queue] = depth
-        self.queues[queue].append(packet)
-        total = self.depth[CONTROL] + self.depth[RETRANSMISSION] + self.depth[DATA]
+        queue.depth = depth
+        if depth > queue.high_water:
+            queue.high_water = depth
+        queue.packets.append(packet)
+        total = control.depth + again.depth + data.depth
         if total > self.peak:
             if self.peak == 0:
                 self.in_use.append(self)
             self.peak = total
         if not self.waiting:
             self.waiting = True
-            heappush(self._heap, (self.busy_until, self.end_order, None, self))
+            self.slot_end.time = self.busy_until
+            push(self._heap, self.slot_end)
 
     def cut(self, packet: Packet) -> None:
         """Trim a packet as this port does."""
@@ -273,42 +299,39 @@ class Port:
         """Lose everything that waits, and return how many packets that were."""
         lost = 0
         for queue in self.queues:
-            lost += len(queue)
-            queue.clear()
-        self.depth = [0] * QUEUES
-        self.drops[DropReason.FAULT] += lost
+            lost += queue.packets.count
+            queue.packets.clear()
+            queue.depth = 0
+        self.drops[FAULT] += lost
         return lost
 
     # -- onto the link -----------------------------------------------------------------------------------
 
     def next_slot(self, time: int) -> None:
-        """A slot has ended: send the next frame that waits."""
+        """A slot has ended: send the next frame that waits. ``waiting`` tells whether there are more."""
         control, again, data = self.queues
-        if not again and not data:
+        if again.packets.count == 0 and data.packets.count == 0:
             self.control_credit = self.control_credit_full
-            if not control:  # a reboot has emptied the queues
+            queue = control
+            if control.packets.count == 0:  # a reboot has emptied the queues
                 self.waiting = False
                 return
-            queue = CONTROL
-            packet = control.popleft()
-        elif control and self.control_credit > 0:
-            queue = CONTROL
-            packet = control.popleft()
+            packet = control.packets.take()
+        elif control.packets.count and self.control_credit > 0:
+            queue = control
+            packet = control.packets.take()
             self.control_credit -= packet.wire_bytes * (100 - self.control_weight)
         else:
-            queue = RETRANSMISSION if again else DATA
-            packet = again.popleft() if again else data.popleft()
+            queue = again if again.packets.count else data
+            packet = queue.packets.take()
             filled = self.control_credit + packet.wire_bytes * self.control_weight
             full = self.control_credit_full
             self.control_credit = filled if filled < full else full
-            if self.depth[queue] > self.ecn_low:
-                self._mark(packet, self.depth[queue])
-        self.depth[queue] -= packet.size
+            if queue.depth > self.ecn_low:
+                self._mark(packet, queue.depth)
+        queue.depth -= packet.size
         self.begin(time, packet)
-        if control or again or data:
-            heappush(self._heap, (self.busy_until, self.end_order, None, self))
-        else:
-            self.waiting = False
+        self.waiting = control.packets.count + again.packets.count + data.packets.count != 0
 
     def _mark(self, packet: Packet, depth: int) -> None:
         """Mark a packet with the probability its queue's depth gives, if its sender knows ECN."""
@@ -331,23 +354,36 @@ class Port:
             slot = -(-wire * self.byte_numerator // self.byte_denominator)
         end = time + slot
         self.busy_until = end
-        self.sent[packet.queue] += 1
-        self.sent_bytes[packet.queue] += packet.size
+        queue = self.queues[packet.queue]
+        queue.sent += 1
+        queue.sent_bytes += packet.size
         if self.hooks:
             self._begin_hooked(time, slot, packet)
             return
         self.sequence += 1
-        if self.to_nic:
-            self.reach_nic(time + self.delay_ps, packet)
-        else:
-            heappush(self._heap, (end + self.hold_ps, self.arrival_order + self.sequence, packet, self))
-
-    def reach_nic(self, time: int, packet: Packet) -> None:
-        """Put a packet whose first bit reaches the NIC at a time into the outbox."""
-        packet.time_ps = time
         packet.sequence = self.sequence
-        packet.came_by = self
-        self._outbox.append(packet)
+        if self.to_nic:
+            packet.time_ps = time + self.delay_ps
+            packet.came_by = self
+            self.link.append(packet)
+        else:
+            packet.time_ps = end + self.hold_ps
+            self.travel(packet)
+
+    def travel(self, packet: Packet) -> None:
+        """Put a packet onto the link to a switch, behind those that are on it."""
+        link = self.link
+        link.append(packet)
+        if link.count == 1:
+            self.arrival.time = packet.time_ps
+            self.arrival.order = self.arrival_order + packet.sequence
+            push(self._heap, self.arrival)
+
+    def travel_late(self, time: int, order: int, packet: Packet) -> None:
+        """Let a packet that was delayed on the link arrive in the switch at a time of its own."""
+        event = Event(LATE_ARRIVAL, self, time, order)
+        event.packet = packet
+        push(self._heap, event)
 
     def act(self, start_ps: int, packet: Packet) -> list[tuple[int, Packet]]:
         """Let the hooks act on a frame whose slot begins at a time, and count what they add and remove."""
@@ -367,15 +403,21 @@ class Port:
         if packets:
             self.added += len(packets) - 1
         else:
-            self.drops[DropReason.FAULT] += 1
+            self.drops[FAULT] += 1
         return packets
 
     def _begin_hooked(self, time: int, slot: int, packet: Packet) -> None:
         """Like the end of :meth:`begin`, with whatever the hooks make of the packet."""
         for delay, item in self.act(time, packet):
             self.sequence += 1
-            order = self.arrival_order + self.sequence
+            item.sequence = self.sequence
             if self.to_nic:
-                self.reach_nic(time + self.delay_ps + delay, item)
+                item.time_ps = time + self.delay_ps + delay
+                item.came_by = self
+                self.link.insert(item)
+            elif delay:
+                place = time + slot + self.hold_ps + delay
+                self.travel_late(place, self.arrival_order + self.sequence, item)
             else:
-                heappush(self._heap, (time + slot + self.hold_ps + delay, order, item, self))
+                item.time_ps = time + slot + self.hold_ps
+                self.travel(item)
