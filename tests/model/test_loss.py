@@ -186,9 +186,28 @@ def test_the_answer_to_a_probe_proves_what_was_sent_well_before_it():
     made = tracker()
     send(made, 10)
     sack(made, {0, 1, 2})
-    assert made.losses_before(6 * US) == [3, 4, 5, 6]
+    assert made.losses_before(6 * US, 0) == [3, 4, 5, 6]
     made.give_up(3)
-    assert made.losses_before(6 * US) == [4, 5, 6]
+    assert made.losses_before(6 * US, 0) == [4, 5, 6]
+
+
+def test_the_answer_to_a_probe_proves_nothing_of_a_plane_that_is_only_slow():
+    made = tracker()
+    for psn in range(10):
+        made.sent(psn, psn % 2 * 32, psn * US, 340)
+    sack(made, {0})
+    made.heard_ps[0] = 20 * US
+    assert made.losses_before(9 * US, 20 * US) == [*range(1, 10)]
+    assert made.losses_before(9 * US, 19 * US) == [1, 3, 5, 7, 9]
+    # What was sent again is not held back by a queue of data: new data of the same plane proves it lost.
+    made.give_up(2)
+    made.sent(2, 0, 10 * US, 340)
+    made.sent(10, 0, 14 * US, 340)
+    made.sent(11, 0, 15 * US, 340)
+    sack(made, {0, 10})
+    assert made.losses_before(10 * US, 19 * US) == [1, 3, 5, 7, 9]
+    sack(made, {0, 10, 11})
+    assert made.losses_before(10 * US, 19 * US) == [1, 2, 3, 5, 7, 9]
 
 
 def test_overtaken_packets_are_a_reason_to_ask():

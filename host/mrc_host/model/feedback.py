@@ -46,6 +46,7 @@ class Feedback:
         self._blames: bool = options.loss_blame == "stored"
         self._proof: bool = options.undo_rule == "proof"
         self._flag: bool = options.undo_rule == "flag"
+        self._silence: bool = options.probe_judges == "silent" and options.loss_rule == "rack"
         self._retries_unknown: bool = options.unknown_nack == "retry"
         self._keeps_sent: bool = options.mpr_shrink == "keep_sent"
 
@@ -80,7 +81,8 @@ class Feedback:
         if packet.probe:
             sent_before = self._prober.answered(qp, packet.probe_id, marked)
             if sent_before >= 0:
-                for psn in tracker.losses_before(sent_before):
+                patience_ps = qp.base_rtt_ps + qp.target_delay_ps if self._silence else 0
+                for psn in tracker.losses_before(sent_before, now_ps - patience_ps):
                     self._lost(qp, psn)
         else:
             self._judge_path(qp, packet, trigger, marked)
@@ -114,9 +116,11 @@ class Feedback:
         now_ps = self._shell.now_ps
         qp.tail_clock_ps = now_ps
         lost, mask = tracker.lost, qp.ring - 1
+        heard_ps, ev, stride = tracker.heard_ps, tracker.ev, qp.evs.stride
         for psn in newly:
             slot = psn & mask
             if not lost[slot]:
+                heard_ps[ev[slot] // stride] = now_ps
                 tracker.prove(psn)
                 continue
             lost[slot] = 0

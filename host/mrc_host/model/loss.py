@@ -82,6 +82,10 @@ class ProvenLists:
             return head
         return NOBODY
 
+    def newest_of(self, number: int) -> int:
+        """The newest transmission of a list that is proven, −1 for none."""
+        return self._newest[number]
+
     @property
     def newest(self) -> int:
         """The newest transmission that is proven in any list."""

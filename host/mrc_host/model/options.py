@@ -103,6 +103,7 @@ class ModelOptions:
     undo_rule: str = "proof"
     tail_probe: bool = True
     stale_probe: bool = True
+    probe_judges: str = "silent"
     port_status_updates: bool = True
     unknown_nack: str = "retry"
     mpr_shrink: str = "keep_sent"
@@ -313,6 +314,12 @@ OPTIONS: dict[str, Option] = {
         "Q19",
         "The same when a packet is still out although one that left a base RTT and a target delay later, on "
         "whatever plane, has arrived; or when a port with packets out went down.",
+    ),
+    "probe_judges": Option(
+        "profile.md 4",
+        "What the answer to a probe of the tail judges: packets of planes that nothing was heard of for a "
+        "base RTT and a target delay (others may be slow, and prove their losses themselves), or all.",
+        ("silent", "all"),
     ),
     "port_status_updates": Option(
         "profile.md 9", "Peers are told of changes of ports, and what they tell is obeyed."

@@ -42,6 +42,8 @@ class SendTracker:
         PSNs that the last :meth:`merge` or :meth:`advance` acknowledged, in order.
     size, transmissions, sent_ps, ev : lists
         Per slot: bytes that windows count; times sent; when and on which EV index it was sent last.
+    heard_ps : list of int
+        Per plane: when a packet of it was last reported to have arrived.
     waiting, lost : bytearray
         Per slot: it waits to be sent again; it was declared lost and a blame is open (EV in ``blamed``).
     complete_view : bool
@@ -64,6 +66,7 @@ class SendTracker:
         "blamed",
         "complete_view",
         "ev",
+        "heard_ps",
         "lost",
         "newly",
         "next",
@@ -86,6 +89,7 @@ class SendTracker:
         self.planes: ProvenLists = ProvenLists(2 * planes, ring, window)
         self._evs: ProvenLists = ProvenLists(2 * planes * stride, ring, 1)
         self._sequence: int = 0
+        self.heard_ps: list[int] = [-1] * planes
         self._proof_planes: list[int] = []
         self._proof_evs: list[int] = []
         self._psn_of: list[int] = [-1] * ring
@@ -250,9 +254,12 @@ class SendTracker:
                 return NOBODY
             lists, numbers = self._evs, self._proof_evs
 
-    def losses_before(self, sent_before_ps: int) -> list[int]:
+    def losses_before(self, sent_before_ps: int, silent_since_ps: int) -> list[int]:
         """PSNs whose last transmission left at a time or before and that the last SACK still misses: what the
         answer to a probe proves lost.
+
+        A plane that was heard of after ``silent_since_ps`` is slow, not dead: what is missing there may wait
+        in a queue, and its later packets prove what was lost.
         """
         found = []
         missing = ~self._acked & (1 << self.outstanding) - 1
@@ -261,7 +268,9 @@ class SendTracker:
             missing ^= lowest
             psn = self.unacked + lowest.bit_length() - 1
             slot = psn & self._mask
-            if not self.waiting[slot] and self.sent_ps[slot] <= sent_before_ps and self._shown(psn):
+            if self.waiting[slot] or self.sent_ps[slot] > sent_before_ps or not self._shown(psn):
+                continue
+            if self.heard_ps[self.ev[slot] // self._stride] <= silent_since_ps or self._overtaken_there(slot):
                 found.append(psn)
         return found
 
@@ -287,6 +296,13 @@ class SendTracker:
         self._acked >>= count
         self.unacked = cumulative + 1
         return True
+
+    def _overtaken_there(self, slot: int) -> bool:
+        """Whether new data that left W after a retransmission on its plane arrived: that one goes first."""
+        if self.transmissions[slot] == 1 or self._by_count:
+            return False
+        newest = self.planes.newest_of(self.ev[slot] // self._stride << 1 | _DATA)
+        return newest >= self.sent_ps[slot] + self.planes.window
 
     def _counts(self, psn: int, slot: int, now_ps: int, base_rtt_ps: int) -> bool:
         if self.transmissions[slot] > 1 and now_ps - self.sent_ps[slot] < base_rtt_ps:
