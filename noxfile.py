@@ -54,6 +54,13 @@ def histories(session: nox.Session) -> None:
 
 
 @nox.session
+def differential(session: nox.Session) -> None:
+    """Compare gateware and model in MRC_SCENARIOS (default 500) random scenarios; the tests do 20."""
+    environment = {"MRC_SCENARIOS": os.environ.get("MRC_SCENARIOS", "500")}
+    session.run(*PYTEST, "tests/nic/test_differential.py", *session.posargs, env=environment)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format, and that generated files are current."""
     session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)

@@ -27,6 +27,7 @@ from mrc_rtl.config import NicConfig
 
 MICROSECOND = 1_000_000
 CONFIG = NicConfig.quickstart()
+MAC = MacOptions(gbps=Fraction(25, 4))
 SIZES = [1, 4095, 4096, 4097, 20_001, 65_536, 3, 12_345]
 GUARD = 64
 FOUR_HOSTS = {
@@ -42,11 +43,11 @@ TWO_HOSTS = {
 class Exchange(Application):
     """Sends every message once, two at a time, and receives as many."""
 
-    def __init__(self, context, number):
-        self.context, self.number = context, number
+    def __init__(self, context, number, sizes=SIZES):
+        self.context, self.number, self.sizes = context, number, sizes
         self.domain, self.queue = context.protection_domain(), context.completion_queue(32)
         self.pair = context.queue_pair(self.domain, self.queue)
-        room = sum(SIZES) + GUARD * (len(SIZES) + 1)
+        room = sum(self.sizes) + GUARD * (len(self.sizes) + 1)
         self.source, self.sink = (context.allocator.allocate(room, 64) for _ in range(2))
         self.source.data[:] = np.random.default_rng(number).integers(0, 256, room, dtype=np.uint8)
         self.source_region = self.domain.register(self.source)
@@ -55,22 +56,22 @@ class Exchange(Application):
         self.posted = 0
 
     def offset(self, message):
-        return sum(SIZES[:message]) + GUARD * (message + 1)
+        return sum(self.sizes[:message]) + GUARD * (message + 1)
 
     def start(self, time_ps, host):
-        for message in range(len(SIZES)):
+        for message in range(len(self.sizes)):
             self.pair.post_recv(100 + message)
         self.post()
         self.post()
 
     def post(self):
-        if self.posted < len(SIZES):
+        if self.posted < len(self.sizes):
             at, peer = self.offset(self.posted), self.peer
             self.pair.write_imm(
                 self.posted,
                 local_address=self.source.address + at,
                 lkey=self.source_region.lkey,
-                length=SIZES[self.posted],
+                length=self.sizes[self.posted],
                 remote_address=peer.sink.address + at,
                 rkey=peer.sink_region.rkey,
                 immediate=0xABC0 + self.posted,
@@ -90,15 +91,15 @@ class Exchange(Application):
 
     @property
     def done(self):
-        return len(self.sent) == len(self.received) == len(SIZES)
+        return len(self.sent) == len(self.received) == len(self.sizes)
 
     def check(self):
         """What arrived is what the peer sent, in order, and nothing lies beside it."""
-        assert [item.wr_id for item in self.sent] == list(range(len(SIZES)))
-        assert [item.wr_id for item in self.received] == [100 + message for message in range(len(SIZES))]
+        assert [item.wr_id for item in self.sent] == list(range(len(self.sizes)))
+        assert [item.wr_id for item in self.received] == [100 + message for message in range(len(self.sizes))]
         assert all(item.ok for item in self.sent + self.received)
         expected = np.zeros_like(self.sink.data)
-        for message, size in enumerate(SIZES):
+        for message, size in enumerate(self.sizes):
             assert self.received[message].immediate == 0xABC0 + message
             assert self.received[message].byte_length == size
             at = self.offset(message)
@@ -115,22 +116,30 @@ class Frames(Observer):
 
 
 class Bed:
-    """Hosts, connected in pairs."""
+    """Hosts, connected in pairs. ``wrap`` puts something before each NIC."""
 
-    def __init__(self, description, ends_of_pairs, skip_idle=True, timeout=7, retry=None):
+    def __init__(
+        self, description, ends_of_pairs, *, skip_idle=True, timeout=7, retry=None, config=CONFIG, wrap=None,
+        memory=None, sizes=SIZES, seed=0,
+    ):  # fmt: skip
         topology = Topology(parse_topology(description))
         plan = UsidPlan(topology)
         self.fabric = Fabric(topology)
         self.applications = []
         for host in range(topology.hosts):
             nic = VerilatedNic(
-                CONFIG,
-                MacOptions(gbps=Fraction(25, 4)),
-                MemoryOptions(size=1 << 20, stall_share=0.05, latency_jitter=10, seed=host),
+                config,
+                MAC,
+                MemoryOptions(
+                    **{"size": 1 << 20, "stall_share": 0.05, "latency_jitter": 10, "seed": seed + host}
+                    | (memory or {})
+                ),
                 skip_idle=skip_idle,
             )
+            nic = wrap(nic) if wrap else nic
             identity = Identity.of_host(plan, host)
-            self.applications.append(Exchange(Context(nic, identity, Settings(trimming=True)), host))
+            context = Context(nic, identity, Settings(trimming=True))
+            self.applications.append(Exchange(context, seed + host, sizes))
         for ends in ends_of_pairs:
             first, second = (self.applications[host] for host in ends)
             first.peer, second.peer = second, first
