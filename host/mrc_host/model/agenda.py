@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Final
 
 from mrc_host.nic.base import NEVER
 
@@ -12,15 +12,15 @@ __all__ = ["ACCESS", "INSIDE", "LINK", "RECEIVED", "TIMER", "Agenda"]
 
 # What comes from outside precedes what the NIC planned itself for the same time, in a fixed order. So the
 # order does not depend on how the time was cut into windows.
-LINK = 0
-ACCESS = 1
-RECEIVED = 2
+LINK: Final = 0
+ACCESS: Final = 1
+RECEIVED: Final = 2
 """Frames of port p have the order RECEIVED + p."""
-INSIDE = 64
-TIMER = 65
+INSIDE: Final = 64
+TIMER: Final = 65
 """A NIC rests while nothing but timers are planned."""
 
-_SEQUENCE_BITS = 48
+_SEQUENCE_BITS: Final = 48
 
 
 class Agenda:

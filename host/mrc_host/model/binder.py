@@ -9,6 +9,7 @@ Source: design.md 4 rules 5, 6 and 10; profile.md 3, 5 (reverse path) and 6; pro
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mrc_host.model.ev_set import NONE, SKIPPED
 from mrc_host.model.packet import UNBOUND, ModelPacket
@@ -22,22 +23,26 @@ from mrc_rtl.wire import Ecn, Opcode
 
 __all__ = ["Binder"]
 
-_PSN_MASK = 0xFF_FFFF
-_TICK_MASK = 0xFFFF
-_PROBE, _REQUEST = int(Opcode.PROBE), int(Opcode.ENDPOINT_REQUEST)
-_DATA_ECN, _NOT_ECT = int(Ecn.ECT0), int(Ecn.NOT_ECT)
+_PSN_MASK: Final = 0xFF_FFFF
+_TICK_MASK: Final = 0xFFFF
+_PROBE: Final = int(Opcode.PROBE)
+_REQUEST: Final = int(Opcode.ENDPOINT_REQUEST)
+_DATA_ECN: Final = int(Ecn.ECT0)
+_NOT_ECT: Final = int(Ecn.NOT_ECT)
 
-_IDLE, _BLOCKED, _SENT = 0, 1, 2
+_IDLE: Final = 0
+_BLOCKED: Final = 1
+_SENT: Final = 2
 
-_WAIT = -2
+_WAIT: Final = -2
 
-_DECISION_CYCLES = 4
+_DECISION_CYCLES: Final = 4
 """Cycles of the gateware's decision: the model looks at the same question no more often."""
 
-_ABOUT_BYTES = 64
+_ABOUT_BYTES: Final = 64
 """Frames that differ by less leave in the order of their rounds; a much shorter one does not wait."""
 
-_OVERHEAD_BYTES = 200
+_OVERHEAD_BYTES: Final = 200
 """Headers, preamble and gap of the largest frame, rounded up."""
 
 

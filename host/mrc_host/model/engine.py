@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mrc_host.fabric.packet import Packet
 from mrc_host.model.agenda import ACCESS, INSIDE, LINK, RECEIVED, TIMER, Agenda
@@ -35,13 +35,13 @@ from mrc_rtl.wire import Opcode
 
 __all__ = ["Access", "ModelEngine", "RequesterFactory"]
 
-TRANSMIT_CYCLES = 24
+TRANSMIT_CYCLES: Final = 24
 """From the choice of path to the first bit: header, payload and ICRC of the frame."""
-RECEIVE_CYCLES = 24
+RECEIVE_CYCLES: Final = 24
 """From the last bit to the decision about the packet."""
-_GLOBAL_COUNTERS = 16
-_WRITES = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
-_ANSWERS = frozenset(
+_GLOBAL_COUNTERS: Final = 16
+_WRITES: Final = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
+_ANSWERS: Final = frozenset(
     int(opcode) for opcode in (Opcode.SACK, Opcode.NACK, Opcode.ACKNOWLEDGE, Opcode.ENDPOINT_RESPONSE)
 )
 

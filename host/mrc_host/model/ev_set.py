@@ -10,17 +10,18 @@ Source: profile.md 3; protocol.md 2.1 to 2.3; design.md 4, rule 5.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 __all__ = ["NONE", "SKIPPED", "EvSet", "PathState", "PlaneEvs", "Rotation"]
 
-NONE = -1
+NONE: Final = -1
 """Outcome of a pick: no EV may be used."""
 
-SKIPPED = -2
+SKIPPED: Final = -2
 """Outcome of a pick: a SKIP EV was met, its turn is used up."""
 
-_HASH_BITS = 11
-_HASH_MASK = (1 << _HASH_BITS) - 1
+_HASH_BITS: Final = 11
+_HASH_MASK: Final = (1 << _HASH_BITS) - 1
 
 
 class PathState(IntEnum):

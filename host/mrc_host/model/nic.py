@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import numpy.typing as npt
+from mypy_extensions import mypyc_attr
 
 from mrc_host.errors import InfrastructureError
 from mrc_host.fabric.packet import Packet
@@ -29,6 +30,7 @@ _SYNCHRONOUS = -2
 ACCESS_LIMIT_CYCLES = 100_000
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ModelNic(Nic):
     """A NIC that is the specification in plain Python.
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from mrc_host.errors import ConfigError
 
@@ -28,19 +31,19 @@ __all__ = [
     "create_congestion_control",
 ]
 
-TICK_NS = 128
-ZERO_DELAY_TICKS = 8
+TICK_NS: Final = 128
+ZERO_DELAY_TICKS: Final = 8
 """A delay below this (1.024 us) counts as none."""
 
-UNLIMITED = 0xFFFF_FFFF
+UNLIMITED: Final = 0xFFFF_FFFF
 """Window without congestion control."""
 
-NOMINAL_HEADER_BYTES = 40
+NOMINAL_HEADER_BYTES: Final = 40
 """Added to the UDP length: the size of a packet that windows count (protocol.md 2.7)."""
 
-_REFERENCE_BYTES = 150_000
-_REFERENCE_NS = 12_000
-_FILTER = 0.0125
+_REFERENCE_BYTES: Final = 150_000
+_REFERENCE_NS: Final = 12_000
+_FILTER: Final = 0.0125
 
 
 class Decision(IntFlag):
@@ -160,6 +163,7 @@ class NsccParameters:
         )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
     """The window of a QP. This one limits nothing; NSCC changes what it needs to.
 
@@ -261,7 +265,6 @@ def create_congestion_control(name: str, parameters: NsccParameters, now: int) -
 congestion_control("none")(CongestionControl)
 
 
-@congestion_control("nscc_float")
 class FloatNscc(CongestionControl):
     """NSCC in floating point; time is ticks, never wrapped. See nscc.md 2.1 for the state.
 
@@ -453,3 +456,6 @@ class FloatNscc(CongestionControl):
         self.epoch_end = now + self.base_rtt + self._target
         self.decision |= Decision.EPOCH
         return acted
+
+
+congestion_control("nscc_float")(FloatNscc)

@@ -24,6 +24,8 @@ Source: nscc.md 2.1 to 2.5 and 2.7; profile.md 8.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_host.model.nscc import (
     TICK_NS,
     ZERO_DELAY_TICKS,
@@ -35,19 +37,18 @@ from mrc_host.model.nscc import (
 
 __all__ = ["FixedNscc"]
 
-_M16 = 0xFFFF
-_M20 = (1 << 20) - 1
-_M24 = (1 << 24) - 1
-_M40 = (1 << 40) - 1
-_FILTER_NUMERATOR = 13
-_FILTER_SHIFT = 10
+_M16: Final = 0xFFFF
+_M20: Final = (1 << 20) - 1
+_M24: Final = (1 << 24) - 1
+_M40: Final = (1 << 40) - 1
+_FILTER_NUMERATOR: Final = 13
+_FILTER_SHIFT: Final = 10
 
 
 def _saturated(value: int, limit: int) -> int:
     return value if value < limit else limit
 
 
-@congestion_control("nscc_fixed")
 class FixedNscc(CongestionControl):
     """See the module's text; parameters are rounded to the nearest value once."""
 
@@ -260,3 +261,6 @@ class FixedNscc(CongestionControl):
         self.epoch_end = (now + self.base_rtt + self.target & _M16) or 1
         self.decision |= Decision.EPOCH
         return acted
+
+
+congestion_control("nscc_fixed")(FixedNscc)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from fractions import Fraction
+from typing import Final
 
 from mrc_host.fabric.packet import Packet
 from mrc_host.nic.base import NEVER, Frame
@@ -19,9 +20,9 @@ from mrc_rtl import wire
 
 __all__ = ["Port"]
 
-_PREAMBLE_AND_FCS = 12
-_OVERHEAD = wire.GAP_PREAMBLE_FCS_BYTES
-_GAP = _OVERHEAD - _PREAMBLE_AND_FCS
+_PREAMBLE_AND_FCS: Final = 12
+_OVERHEAD: Final = wire.GAP_PREAMBLE_FCS_BYTES
+_GAP: Final = _OVERHEAD - _PREAMBLE_AND_FCS
 
 
 class Port:

@@ -5,6 +5,8 @@ Source: profile.md 4 (tail), 10 (back after the fault); protocol.md 2.2, 7-Q17.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_host.model.binder import Binder
 from mrc_host.model.ev_set import NONE, PathState
 from mrc_host.model.packet import ModelPacket
@@ -17,8 +19,8 @@ from mrc_rtl.wire import Opcode
 
 __all__ = ["Prober"]
 
-_TAIL = -1
-_KEY_BITS = 24
+_TAIL: Final = -1
+_KEY_BITS: Final = 24
 
 
 class Prober:

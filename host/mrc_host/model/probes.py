@@ -11,12 +11,14 @@ Source: protocol.md 2.2, 7-Q17 and Q18; profile.md 4 and 10.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_host.model.options import ModelOptions
 
 __all__ = ["BadPath", "ProbeBudget", "ProbeNumbers"]
 
-_BURST = 16
-_PACKET_OVERHEAD = 166
+_BURST: Final = 16
+_PACKET_OVERHEAD: Final = 166
 
 
 class ProbeBudget:

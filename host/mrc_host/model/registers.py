@@ -9,6 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 
+from mypy_extensions import trait
+
 from mrc_host.model.shell import Settings
 from mrc_rtl.config import NicConfig
 from mrc_rtl.registers import Register, RegisterKind, constant_value, register_map
@@ -23,6 +25,7 @@ _WORD = 0xFFFF_FFFF
 _COMMAND_WORDS = 16
 
 
+@trait
 class CommandPort(ABC):
     """Who carries out what commands and doorbells ask for."""
 

@@ -9,6 +9,8 @@ Source: profile.md 3, 4, 7, 8 and 9; protocol.md 2.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_host.errors import ConfigError
 from mrc_host.model.binder import Binder
 from mrc_host.model.endpoints import Endpoints
@@ -35,11 +37,11 @@ from mrc_rtl.tables import (
 
 __all__ = ["BUILT_IN", "ModelRequester"]
 
-_PSN_MASK = 0xFF_FFFF
-_SEED_MASK = 0x3FF
-_MTU_LOG2_MIN = 8
+_PSN_MASK: Final = 0xFF_FFFF
+_SEED_MASK: Final = 0x3FF
+_MTU_LOG2_MIN: Final = 8
 
-BUILT_IN = (FixedNscc,)
+BUILT_IN: Final = (FixedNscc,)
 """Plug-ins that this import registers beside those of :mod:`~mrc_host.model.nscc`."""
 
 

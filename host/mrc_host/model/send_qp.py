@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
+from typing import Final
 
 from mrc_host.model.ev_set import EvSet
 from mrc_host.model.nscc import CongestionControl
@@ -20,16 +21,19 @@ from mrc_rtl.wire import Opcode
 
 __all__ = ["HEADER_BYTES", "NO_PSN", "SendQp", "SendRequest", "nominal_size"]
 
-NO_PSN = -1
+NO_PSN: Final = -1
 
-HEADER_BYTES = 8 + 12 + 4 + 4 + 16 + 4 + 40
+HEADER_BYTES: Final = 8 + 12 + 4 + 4 + 16 + 4 + 40
 """What a write counts for windows beside payload, pad and immediate: UDP, BTH, METH, TSETH, RETH, ICRC and
 the nominal 40 bytes."""
 
-_IMMEDIATE_BYTES = 4
-_MIDDLE, _ONLY = int(Opcode.WRITE_MIDDLE), int(Opcode.WRITE_ONLY)
-_FIRST, _LAST = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_LAST)
-_ONLY_IMM, _LAST_IMM = int(Opcode.WRITE_ONLY_IMM), int(Opcode.WRITE_LAST_IMM)
+_IMMEDIATE_BYTES: Final = 4
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_FIRST: Final = int(Opcode.WRITE_FIRST)
+_LAST: Final = int(Opcode.WRITE_LAST)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
 
 
 def nominal_size(length: int, immediate: bool) -> int:

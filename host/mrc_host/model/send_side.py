@@ -6,6 +6,7 @@ Source: profile.md 3, 4 and 7; protocol.md 2.8 (EV events).
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from mrc_host.fabric.events import component_key
 from mrc_host.model.cc_profiles import CcProfiles
@@ -20,8 +21,8 @@ from mrc_rtl.tables import CompletionStatus, EvState, NoticeKind, QpState
 
 __all__ = ["RequesterStatistics", "SendSide"]
 
-_COMPONENT = component_key("spray policy")
-_SHOWN = {
+_COMPONENT: Final = component_key("spray policy")
+_SHOWN: Final = {
     int(PathState.GOOD): int(EvState.GOOD),
     int(PathState.SKIP): int(EvState.GOOD),
     int(PathState.BACKUP): int(EvState.GOOD),

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from mrc_host.model.packet import ModelPacket
 from mrc_rtl.config import TICK_PS, NicConfig
@@ -23,12 +26,12 @@ __all__ = [
     "Shell",
 ]
 
-ENDPOINT_SLOTS = 64
+ENDPOINT_SLOTS: Final = 64
 """Rows of ENDPOINT_OPERATION."""
-CC_PROFILES = 16
+CC_PROFILES: Final = 16
 """Rows of CC_PROFILE."""
 
-RESPONDER_REQUESTS = 0x8000
+RESPONDER_REQUESTS: Final = 0x8000
 """Ids of endpoint requests from here on belong to the responder (reverse EV probes), those below to the
 requester."""
 
@@ -77,6 +80,7 @@ class Settings:
         self.next_hop_mac: list[int] = [0] * planes
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Shell(ABC):
     """What requester and responder use of the NIC around them.
 
@@ -220,6 +224,7 @@ class Shell(ABC):
         """This host's outer address on a plane, from any QP's template; 0 while none has one."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Requester(ABC):
     """The sending half of all QPs, with the binder that chooses plane and EV of every packet.
 
@@ -296,6 +301,7 @@ class Requester(ABC):
         """Send while planes have room: control packets first, then data of QPs that may send."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Responder(ABC):
     """The receiving half of all QPs."""
 

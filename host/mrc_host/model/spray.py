@@ -10,6 +10,9 @@ Source: nscc.md 2.6; protocol.md 2.3; design.md 4, rule 5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from mrc_host.errors import ConfigError
 from mrc_host.fabric.events import random_bits
@@ -29,13 +32,15 @@ __all__ = [
     "spray_policy",
 ]
 
-_PROBATION = 3
+_PROBATION: Final = 3
 """Rounds in which a slow plane must have had its turn before it is waited for again."""
 
-_PENALTY_MARK, _PENALTY_TRIM, _PENALTY_LIMIT = 1, 4, 15
-_RING = 8
-_FREEZE_PS = 10_000_000_000
-_EXPLORE = 16
+_PENALTY_MARK: Final = 1
+_PENALTY_TRIM: Final = 4
+_PENALTY_LIMIT: Final = 15
+_RING: Final = 8
+_FREEZE_PS: Final = 10_000_000_000
+_EXPLORE: Final = 16
 
 
 class PlaneRounds:
@@ -135,6 +140,7 @@ class PlaneRounds:
         self.wake_ps = -1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SprayPolicy:
     """How a QP picks EVs, and what feedback does to them. This one takes every EV in a permuted rotation and
     remembers nothing; policies change what they need to.
@@ -223,7 +229,6 @@ def create_policy(evs: EvSet, options: ModelOptions, seed: int, key: int) -> Spr
     return factory(evs, options, seed, key)
 
 
-@spray_policy("mrc")
 class MrcPolicy(SprayPolicy):
     """MRC's own: next GOOD EV of a permuted rotation; a mark or trim costs a turn, a loss retires the EV.
 
@@ -265,12 +270,10 @@ class MrcPolicy(SprayPolicy):
         self.evs.undo(index)
 
 
-@spray_policy("oblivious")
 class ObliviousPolicy(SprayPolicy):
     """Every EV in a permuted rotation, whatever feedback says."""
 
 
-@spray_policy("bitmap")
 class BitmapPolicy(SprayPolicy):
     """A penalty of four bits per EV: mark 1, trim 4, loss 15.
 
@@ -354,7 +357,6 @@ class _Ring:
         return NONE
 
 
-@spray_policy("reps")
 class RepsPolicy(SprayPolicy):
     """Recycled entropy: an EV whose SACK came back clean is used again, otherwise a random one.
 
@@ -406,7 +408,6 @@ class RepsPolicy(SprayPolicy):
         return plane * self.evs.stride + (good & -good).bit_length() - 1
 
 
-@spray_policy("mixed")
 class MixedPolicy(RepsPolicy):
     """The ring first, the bitmap when it has nothing; the ring does not freeze."""
 
@@ -429,3 +430,10 @@ class MixedPolicy(RepsPolicy):
 
     def _other(self, plane: int, now_ps: int) -> int:
         return self._bitmap.pick(plane, now_ps)
+
+
+spray_policy("mrc")(MrcPolicy)
+spray_policy("oblivious")(ObliviousPolicy)
+spray_policy("bitmap")(BitmapPolicy)
+spray_policy("reps")(RepsPolicy)
+spray_policy("mixed")(MixedPolicy)

@@ -5,15 +5,17 @@ Source: profile.md 4 (timeout); protocol.md 1.20, 7-Q11.
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = ["NO_LIMIT", "RetransmissionTimer", "interval_ps"]
 
-UNIT_PS = 1_024_000
+UNIT_PS: Final = 1_024_000
 """1.024 µs."""
 
-LARGEST_EXPONENT = 24
+LARGEST_EXPONENT: Final = 24
 """Longest interval: 1.024 µs × 2^24 = 17.18 s."""
 
-NO_LIMIT = 25
+NO_LIMIT: Final = 25
 """Value of exponential_count that means: never give up."""
 
 

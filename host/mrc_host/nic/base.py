@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from mypy_extensions import mypyc_attr
 
 from mrc_host.errors import InfrastructureError
 from mrc_rtl.config import NicConfig
@@ -32,7 +33,7 @@ __all__ = [
     "Watch",
 ]
 
-NEVER = 1 << 62
+NEVER: Final = (1 << 62) - 1
 """A time later than any event, in picoseconds."""
 
 
@@ -158,6 +159,7 @@ class Statistics:
     memory_violations: int = 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Nic(ABC):
     """A NIC in a simulation.
 
