@@ -6,12 +6,13 @@ whatever the windows and threads.
 
 from __future__ import annotations
 
-from array import array
 from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from librt.vecs import append, vec
+from mypy_extensions import i64
 
 from mrc_host.fabric.model import Fabric, NicObserver
 from mrc_host.fabric.packet import Packet
@@ -71,13 +72,13 @@ COLUMNS = PacketRow._fields
 
 _ROW_WORDS = 4
 _PLACES = {
-    "time_ps": (0, 0, 63),
+    "time_ps": (0, 0, 62),
     "arrived": (1, 56, 1),
-    "nic": (3, 40, 15),
+    "nic": (3, 40, 14),
     "plane": (2, 56, 4),
     "source": (2, 24, 16),
     "target": (2, 40, 16),
-    "opcode": (3, 55, 8),
+    "opcode": (3, 54, 8),
     "qp": (2, 0, 24),
     "psn": (1, 32, 24),
     "ev": (1, 0, 32),
@@ -87,7 +88,7 @@ _PLACES = {
     "trimmed": (1, 58, 1),
     "data": (1, 59, 1),
 }
-"""Where a column stands in the words of a row: number of the word, lowest bit, bits. Bit 63 stays 0."""
+"""Where a column stands in the words of a row: number of the word, lowest bit, bits. Two bits stay 0."""
 
 PacketColumns = dict[str, npt.NDArray[np.int64]]
 """Columns of a log by name, all of one length."""
@@ -105,7 +106,7 @@ class PacketLog(NicObserver):
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
-        self._words = array("q")
+        self._words: vec[i64] = vec[i64]()
         if fabric is not None:
             fabric.observe(self)
 
@@ -114,7 +115,8 @@ class PacketLog(NicObserver):
         words = [0] * _ROW_WORDS
         for value, (word, shift, _) in zip(row, _PLACES.values(), strict=True):
             words[word] |= value << shift
-        self._words.extend(words)
+        for content in words:
+            self._words = append(self._words, content)
 
     def __len__(self) -> int:
         return len(self._words) // _ROW_WORDS
@@ -128,37 +130,35 @@ class PacketLog(NicObserver):
         order = np.lexsort((columns["plane"], columns["nic"], columns["arrived"], columns["time_ps"]))
         return {name: column[order] for name, column in columns.items()}
 
-    def sent(self, port: Port, start_ps: int, packet: Packet) -> None:
+    def sent(self, port: Port, start_ps: i64, packet: Packet) -> None:
         """A packet whose first bit enters a NIC's link."""
         self._note(port, start_ps, packet, 0)
 
-    def delivered(self, port: Port, first_bit_ps: int, packet: Packet) -> None:
+    def delivered(self, port: Port, first_bit_ps: i64, packet: Packet) -> None:
         """A packet whose first bit reaches a NIC."""
         self._note(port, first_bit_ps, packet, 1)
 
-    def _note(self, port: Port, first_bit_ps: int, packet: Packet, arrived: int) -> None:
-        size = packet.size
-        end_ps = first_bit_ps - -packet.wire_bytes * port.byte_numerator // port.byte_denominator
+    def _note(self, port: Port, first_bit_ps: i64, packet: Packet, arrived: i64) -> None:
+        end_ps: i64 = first_bit_ps - -packet.wire_bytes * port.byte_numerator // port.byte_denominator
         if not isinstance(packet, ModelPacket):
             self._note_frame(port, end_ps, packet, arrived)
             return
-        trimmed = packet.is_trimmed
-        payload = 0 if trimmed else packet.length
-        write = packet.is_write
-        flags = arrived | packet.retransmission << 1 | trimmed << 2 | write << 3
-        self._words.extend(
-            (
-                end_ps,
-                packet.ev | packet.psn << 32 | flags << 56,
-                packet.destination_qpn
-                | packet.source_host << 24
-                | packet.destination_host << 40
-                | port.plane << 56,
-                size | payload << 20 | port.host << 40 | packet.opcode << 55,
-            )
-        )
+        flags: i64 = arrived
+        payload: i64 = packet.length
+        if packet.retransmission:
+            flags |= 2
+        if packet.is_trimmed:
+            flags |= 4
+            payload = 0
+        if packet.is_write:
+            flags |= 8
+        hosts: i64 = packet.source_host << 24 | packet.destination_host << 40
+        words = append(self._words, end_ps)
+        words = append(words, packet.ev | packet.psn << 32 | flags << 56)
+        words = append(words, packet.destination_qpn | hosts | port.plane << 56)
+        self._words = append(words, packet.size | payload << 20 | port.host << 40 | packet.opcode << 54)
 
-    def _note_frame(self, port: Port, end_ps: int, packet: Packet, arrived: int) -> None:
+    def _note_frame(self, port: Port, end_ps: i64, packet: Packet, arrived: i64) -> None:
         info = packet.info()
         if info is None:
             return

@@ -16,11 +16,12 @@ Source: design.md 5.
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Final
 
 __all__ = ["NEVER", "RandomStream", "component_key", "random_bits"]
 
-NEVER = 1 << 62
-"""A time later than any event, in picoseconds (53 days)."""
+NEVER: Final = (1 << 62) - 1
+"""A time later than any event, in picoseconds (53 days). Compiled code keeps larger integers as objects."""
 
 MASK_64 = (1 << 64) - 1
 

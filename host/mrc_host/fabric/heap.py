@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 if TYPE_CHECKING:
     from mrc_host.fabric.packet import Packet
     from mrc_host.fabric.port import Port
@@ -47,21 +49,22 @@ class Event:
 
     __slots__ = ("kind", "order", "packet", "port", "time")
 
-    def __init__(self, kind: int, port: Port, time: int = 0, order: int = 0) -> None:
-        self.kind: int = kind
+    def __init__(self, kind: i64, port: Port, time: i64 = 0, order: i64 = 0) -> None:
+        self.kind: i64 = kind
         self.port: Port = port
-        self.time: int = time
-        self.order: int = order
+        self.time: i64 = time
+        self.order: i64 = order
         self.packet: Packet | None = None
 
 
 def push(heap: list[Event], event: Event) -> None:
     """Add an event to a heap."""
-    at = len(heap)
+    at: i64 = len(heap)
     heap.append(event)
-    time, order = event.time, event.order
+    time: i64 = event.time
+    order: i64 = event.order
     while at:
-        above = at - 1 >> 1
+        above: i64 = (at - 1) >> 1
         other = heap[above]
         if other.time < time or (other.time == time and other.order < order):
             break
@@ -81,12 +84,14 @@ def pop(heap: list[Event]) -> None:
 def sink(heap: list[Event]) -> None:
     """Put the first event of a heap, whose time has grown, to its place."""
     event = heap[0]
-    time, order = event.time, event.order
-    count = len(heap)
-    at, below = 0, 1
+    time: i64 = event.time
+    order: i64 = event.order
+    count: i64 = len(heap)
+    at: i64 = 0
+    below: i64 = 1
     while below < count:
         other = heap[below]
-        right = below + 1
+        right: i64 = below + 1
         if right < count:
             second = heap[right]
             if second.time < other.time or (second.time == other.time and second.order < other.order):
@@ -114,7 +119,7 @@ class PacketList:
     def __init__(self) -> None:
         self.first: Packet | None = None
         self._last: Packet | None = None
-        self.count: int = 0
+        self.count: i64 = 0
 
     def append(self, packet: Packet) -> None:
         """Add a packet behind the last one."""

@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from mypy_extensions import i64, mypyc_attr
+
 from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueCounters, QueueSamples
 from mrc_host.fabric.events import NEVER
 from mrc_host.fabric.heap import ARRIVAL, FLUSH, LATE_ARRIVAL, SLOT_END, Event, pop, push, sink
@@ -66,16 +68,17 @@ class Arrival(NamedTuple):
     sequence: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NicObserver:
     """Sees every packet at the NICs; the base class ignores it.
 
     Calls for one port and one kind come in order of time; it must not change packets.
     """
 
-    def sent(self, port: Port, start_ps: int, packet: Packet) -> None:
+    def sent(self, port: Port, start_ps: i64, packet: Packet) -> None:
         """A packet whose first bit enters the NIC's link at a time, before faults on that link act."""
 
-    def delivered(self, port: Port, first_bit_ps: int, packet: Packet) -> None:
+    def delivered(self, port: Port, first_bit_ps: i64, packet: Packet) -> None:
         """A packet whose first bit reaches the NIC at a time, after all faults."""
 
 
@@ -110,12 +113,12 @@ class Fabric:
         if sample_interval_ps is not None and sample_interval_ps < 1:
             raise ValueError(f"sample_interval_ps must be at least 1, got {sample_interval_ps}")
         self.topology = topology
-        self.now_ps = 0
+        self.now_ps: i64 = 0
         self.samples = QueueSamples()
-        self._sample_interval_ps = sample_interval_ps or 0
-        self._next_sample_ps = sample_interval_ps or NEVER
-        self._nic_ports = topology.hosts * topology.planes
-        self._lookahead_ps = topology.lookahead_ps
+        self._sample_interval_ps: i64 = sample_interval_ps or 0
+        self._next_sample_ps: i64 = sample_interval_ps or NEVER
+        self._nic_ports: i64 = topology.hosts * topology.planes
+        self._lookahead_ps: i64 = topology.lookahead_ps
         self._heap: list[Event] = []
         self._in_use: list[Port] = []  # ports with a peak above 0 since the last sample
         macs = UsidPlan(topology).mac_headers()
@@ -126,9 +129,9 @@ class Fabric:
         self._to_nics = [port for port in self.ports if port.to_nic]
         self._routes = RouteFinder(topology, seed, self.ports)
         self._observers: list[NicObserver] = []
-        self._delayed = 0
-        self._entered = 0
-        self._delivered = 0
+        self._delayed: i64 = 0
+        self._entered: i64 = 0
+        self._delivered: i64 = 0
 
     # -- for NICs ----------------------------------------------------------------------------------------
 
@@ -158,7 +161,7 @@ class Fabric:
         """
         self.transmit_packet(port, time_of_last_bit_ps, Packet.of_frame(bytes(frame)))
 
-    def transmit_packet(self, port: int, time_of_last_bit_ps: int, packet: Packet) -> None:
+    def transmit_packet(self, port: i64, time_of_last_bit_ps: i64, packet: Packet) -> None:
         """Take a packet from a NIC that has it as an object: see :meth:`transmit`.
 
         Raises
@@ -179,7 +182,7 @@ class Fabric:
                 f"time_of_last_bit_ps of port {port} must be at least {self.now_ps - came_by.delay_ps} "
                 f"(the fabric stands at {self.now_ps}), got {time_of_last_bit_ps}"
             )
-        start = time_of_last_bit_ps - -(
+        start: i64 = time_of_last_bit_ps - -(
             -packet.wire_bytes * came_by.byte_numerator // came_by.byte_denominator
         )
         if start < came_by.last_bit and came_by.sequence:
@@ -247,15 +250,16 @@ class Fabric:
         self.now_ps = until_ps
         return self._take_arrivals(until_ps)
 
-    def _run(self, until: int) -> None:
+    def _run(self, until: i64) -> None:
         """Carry out all events before a time. This is where the time of a simulation goes."""
         heap = self._heap
         while heap:
             event = heap[0]
-            time = event.time
+            time: i64 = event.time
             if time >= until:
                 return
-            port, kind = event.port, event.kind
+            port = event.port
+            kind: i64 = event.kind
             if kind == ARRIVAL:
                 packet = port.link.take()
                 # The packet behind it takes over the event, before anything else enters the heap.
@@ -297,7 +301,7 @@ class Fabric:
 
         :data:`~mrc_host.fabric.events.NEVER` when the fabric is empty.
         """
-        bound = self._heap[0].time + self._lookahead_ps if self._heap else NEVER
+        bound: i64 = self._heap[0].time + self._lookahead_ps if self._heap else NEVER
         for port in self._to_nics:
             packet = port.link.first
             if packet is not None and packet.time_ps < bound:
@@ -364,7 +368,7 @@ class Fabric:
         self._routes.enter(packet, came_by)
         return True
 
-    def _arrive_without_way(self, time: int, packet: Packet, came_by: Port) -> None:
+    def _arrive_without_way(self, time: i64, packet: Packet, came_by: Port) -> None:
         """Handle a packet that has reached a switch and has no way from there, or none yet."""
         if packet.route is not None and packet.hop != FRESH:
             came_by.drops[packet.route.drop] += 1
@@ -384,14 +388,14 @@ class Fabric:
             self._delayed += 1
             came_by.travel_late(time + delay, came_by.arrival_order + DELAYED + self._delayed, item)
 
-    def _arrive(self, time: int, packet: Packet, came_by: Port) -> None:
+    def _arrive(self, time: i64, packet: Packet, came_by: Port) -> None:
         """A packet has reached the switch at the end of a direction, delayed on the way."""
         if packet.outputs[packet.hop] is None:
             self._arrive_without_way(time, packet, came_by)
         else:
             self._forward(time, packet, came_by)
 
-    def _forward(self, time: int, packet: Packet, came_by: Port) -> None:
+    def _forward(self, time: i64, packet: Packet, came_by: Port) -> None:
         """Hand a packet to its output port."""
         output = packet.outputs[packet.hop]
         if output is None:
@@ -401,7 +405,7 @@ class Fabric:
         packet.hop += 1
         output.take(time, packet)
 
-    def _take_arrivals(self, until_ps: int) -> list[Packet]:
+    def _take_arrivals(self, until_ps: i64) -> list[Packet]:
         """Take what reaches NICs before a time off their links."""
         arrivals: list[Packet] = []
         for port in self._to_nics:

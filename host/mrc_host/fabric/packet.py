@@ -12,6 +12,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64, mypyc_attr
+
 from mrc_host.packets.packet import TRIMMED_DSCPS
 from mrc_host.packets.peek import FrameInfo, peek
 from mrc_host.packets.trim import cut
@@ -114,6 +116,7 @@ _CE: Final = int(Ecn.CE)
 _NO_WAY: tuple[Port | None, ...] = (None,)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Packet:
     """A packet between two NICs: a frame as bytes, or in a subclass the fields that a NIC's model has.
 
@@ -177,18 +180,18 @@ class Packet:
     def __init__(self) -> None:
         self._frame: bytes | None = None
         self.as_bytes: bool = False
-        self.size: int = 0
-        self.wire_bytes: int = 0
-        self.outer_class: int = 0
-        self.queue: int = 0
+        self.size: i64 = 0
+        self.wire_bytes: i64 = 0
+        self.outer_class: i64 = 0
+        self.queue: i64 = 0
         self.key: bytes = b""
         self.route: Route | None = None
         self.outputs: tuple[Port | None, ...] = _NO_WAY
-        self.hop: int = 0
+        self.hop: i64 = 0
         self.trim_lengths: bool = False
-        self.time_ps: int = 0
-        self.port: int = 0
-        self.sequence: int = 0
+        self.time_ps: i64 = 0
+        self.port: i64 = 0
+        self.sequence: i64 = 0
         self.came_by: Port | None = None
         self.behind: Packet | None = None
 
@@ -206,7 +209,7 @@ class Packet:
             packet.enter(len(frame), octet, route_key(frame))
         return packet
 
-    def enter(self, size: int, traffic_class: int, key: bytes) -> None:
+    def enter(self, size: i64, traffic_class: i64, key: bytes) -> None:
         """Say what switches look at; nothing of the packet is read for it.
 
         Parameters

@@ -22,6 +22,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64, mypyc_attr
+
 from mrc_host.fabric.events import NEVER, component_key, random_bits
 from mrc_host.fabric.heap import ARRIVAL, LATE_ARRIVAL, SLOT_END, Event, PacketList, push
 from mrc_host.fabric.links import Direction
@@ -46,9 +48,10 @@ SEQUENCE_BITS = 44
 CONTROL_BURST_BYTES = 4096
 """Bytes of control that may go ahead of waiting data before its share is enforced."""
 
-CONTROL: Final = int(QueueClass.CONTROL)
-RETRANSMISSION: Final = int(QueueClass.RETRANSMISSION)
-DATA: Final = int(QueueClass.DATA)
+CONTROL: Final = 0
+RETRANSMISSION: Final = 1
+DATA: Final = 2
+assert (CONTROL, RETRANSMISSION, DATA) == tuple(QueueClass)
 TRIMMED_FULL: Final = int(DropReason.TRIMMED_QUEUE_FULL)
 FAULT: Final = int(DropReason.FAULT)
 FULL = (
@@ -58,6 +61,7 @@ FULL = (
 )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Storm(ABC):
     """Something that acts on packets as they arrive at an output port, before they are queued."""
 
@@ -88,11 +92,11 @@ class Queue:
 
     def __init__(self, limit: int) -> None:
         self.packets: PacketList = PacketList()
-        self.limit: int = limit
-        self.depth: int = 0
-        self.high_water: int = 0
-        self.sent: int = 0
-        self.sent_bytes: int = 0
+        self.limit: i64 = limit
+        self.depth: i64 = 0
+        self.high_water: i64 = 0
+        self.sent: i64 = 0
+        self.sent_bytes: i64 = 0
 
 
 class Port:
@@ -173,9 +177,9 @@ class Port:
         in_use: list[Port],
     ) -> None:
         self.half: Direction = half
-        self.number: int = half.number
-        self.host: int = half.host
-        self.plane: int = half.plane
+        self.number: i64 = half.number
+        self.host: i64 = half.host
+        self.plane: i64 = half.plane
         self.macs: bytes = macs
         self._heap: list[Event] = heap
         self.in_use: list[Port] = in_use
@@ -184,11 +188,11 @@ class Port:
         self._draws: int = 0
         # Constants of the link.
         self.to_nic: bool = half.target_switch < 0
-        self.byte_numerator: int = half.byte_ps.numerator
-        self.byte_denominator: int = half.byte_ps.denominator
-        self.delay_ps: int = half.delay_ps
-        self.hold_ps: int = half.delay_ps + topology.switch_latency_ps
-        self.arrival_order: int = len(topology.directions) + half.number << SEQUENCE_BITS
+        self.byte_numerator: i64 = half.byte_ps.numerator
+        self.byte_denominator: i64 = half.byte_ps.denominator
+        self.delay_ps: i64 = half.delay_ps
+        self.hold_ps: i64 = half.delay_ps + topology.switch_latency_ps
+        self.arrival_order: i64 = len(topology.directions) + half.number << SEQUENCE_BITS
         # What happens next.
         self.arrival: Event = Event(ARRIVAL, self)
         self.slot_end: Event = Event(SLOT_END, self, 0, half.number << SEQUENCE_BITS)
@@ -197,18 +201,18 @@ class Port:
         spec = topology.spec
         share = spec.control_share_percent
         # Tokens for each byte: a byte of the others fills `share`, a byte of control takes `100 - share`.
-        self.control_weight: int = share
-        self.control_credit_full: int = CONTROL_BURST_BYTES * (100 - share)
-        self.control_credit: int = self.control_credit_full
-        self.ecn_low: int = NEVER
-        self.ecn_high: int = NEVER
+        self.control_weight: i64 = share
+        self.control_credit_full: i64 = CONTROL_BURST_BYTES * (100 - share)
+        self.control_credit: i64 = self.control_credit_full
+        self.ecn_low: i64 = NEVER
+        self.ecn_high: i64 = NEVER
         if spec.ecn is not None and (spec.ecn.host_ports or not self.to_nic):
             self.ecn_low, self.ecn_high = topology.ecn_thresholds_bytes
         trimming = topology.trimming
-        self.trim_at: int = topology.trim_threshold_bytes(half)
-        self.trim_size: int = trimming.size_bytes
+        self.trim_at: i64 = topology.trim_threshold_bytes(half)
+        self.trim_size: i64 = trimming.size_bytes
         self.trim_lengths: bool = trimming.correct_lengths
-        self.trim_dscp: int = int(Dscp.TRIMMED_LASTHOP if self.to_nic else Dscp.TRIMMED)
+        self.trim_dscp: i64 = int(Dscp.TRIMMED_LASTHOP if self.to_nic else Dscp.TRIMMED)
         # State.
         self.routes: dict[bytes, Route] = {}
         self.hooks: list[Hook] = []
@@ -220,21 +224,21 @@ class Port:
             Queue(topology.retransmission_queue_bytes),
             Queue(topology.queue_bytes),
         )
-        self.busy_until: int = 0
+        self.busy_until: i64 = 0
         self.waiting: bool = False  # the end of the slot is in the heap
-        self.sequence: int = 0
-        self.last_bit: int = 0
+        self.sequence: i64 = 0
+        self.last_bit: i64 = 0
         # Counters.
         self.drops: list[int] = [0] * len(DropReason)
-        self.peak: int = 0
-        self.peak_ever: int = 0
-        self.marked: int = 0
-        self.trimmed: int = 0
-        self.overlaps: int = 0
-        self.added: int = 0
+        self.peak: i64 = 0
+        self.peak_ever: i64 = 0
+        self.marked: i64 = 0
+        self.trimmed: i64 = 0
+        self.overlaps: i64 = 0
+        self.added: i64 = 0
 
     @property
-    def waiting_bytes(self) -> int:
+    def waiting_bytes(self) -> i64:
         """Bytes in all queues."""
         control, again, data = self.queues
         return control.depth + again.depth + data.depth
@@ -243,7 +247,7 @@ class Port:
         """Note whether the port needs more than the shortest way through the event loop."""
         self.special = bool(self.hooks or self.storms or self.rates)
 
-    def slot_ps(self, wire_bytes: int, time: int) -> int:
+    def slot_ps(self, wire_bytes: i64, time: i64) -> i64:
         """Return the time that bytes on the wire take from a slot that begins at a time."""
         for begin, end, numerator, denominator in self.rates:
             if begin <= time < end:
@@ -252,7 +256,7 @@ class Port:
 
     # -- into the queues ---------------------------------------------------------------------------------
 
-    def take(self, time: int, packet: Packet) -> None:
+    def take(self, time: i64, packet: Packet) -> None:
         """Take a packet that arrives, whatever the port's state."""
         for storm in self.storms:
             storm.arrive(self, time, packet)
@@ -264,9 +268,9 @@ class Port:
     def wait(self, packet: Packet) -> None:
         """Put a packet into its queue while the link is busy: trimmed or not at all where that is full."""
         control, again, data = self.queues
-        number = packet.queue
+        number: i64 = packet.queue
         queue = data if number == DATA else again if number == RETRANSMISSION else control
-        depth = queue.depth + packet.size
+        depth: i64 = queue.depth + packet.size
         if depth > self.trim_at and number != CONTROL and TRIMMABLE_CLASSES[packet.outer_class]:
             self.cut(packet)
             number = CONTROL
@@ -280,7 +284,7 @@ class Port:
         if depth > queue.high_water:
             queue.high_water = depth
         queue.packets.append(packet)
-        total = control.depth + again.depth + data.depth
+        total: i64 = control.depth + again.depth + data.depth
         if total > self.peak:
             if self.peak == 0:
                 self.in_use.append(self)
@@ -307,7 +311,7 @@ class Port:
 
     # -- onto the link -----------------------------------------------------------------------------------
 
-    def next_slot(self, time: int) -> None:
+    def next_slot(self, time: i64) -> None:
         """A slot has ended: send the next frame that waits. ``waiting`` tells whether there are more."""
         control, again, data = self.queues
         if again.packets.count == 0 and data.packets.count == 0:
@@ -324,8 +328,8 @@ class Port:
         else:
             queue = again if again.packets.count else data
             packet = queue.packets.take()
-            filled = self.control_credit + packet.wire_bytes * self.control_weight
-            full = self.control_credit_full
+            filled: i64 = self.control_credit + packet.wire_bytes * self.control_weight
+            full: i64 = self.control_credit_full
             self.control_credit = filled if filled < full else full
             if queue.depth > self.ecn_low:
                 self._mark(packet, queue.depth)
@@ -333,7 +337,7 @@ class Port:
         self.begin(time, packet)
         self.waiting = control.packets.count + again.packets.count + data.packets.count != 0
 
-    def _mark(self, packet: Packet, depth: int) -> None:
+    def _mark(self, packet: Packet, depth: i64) -> None:
         """Mark a packet with the probability its queue's depth gives, if its sender knows ECN."""
         if not MARKABLE_CLASSES[packet.outer_class]:
             return
@@ -345,14 +349,15 @@ class Port:
         packet.mark_ce()
         self.marked += 1
 
-    def begin(self, time: int, packet: Packet) -> None:
+    def begin(self, time: i64, packet: Packet) -> None:
         """Begin the slot of a frame."""
-        wire = packet.wire_bytes
+        wire: i64 = packet.wire_bytes
+        slot: i64
         if self.rates:
             slot = self.slot_ps(wire, time)
         else:
             slot = -(-wire * self.byte_numerator // self.byte_denominator)
-        end = time + slot
+        end: i64 = time + slot
         self.busy_until = end
         queue = self.queues[packet.queue]
         queue.sent += 1
@@ -379,7 +384,7 @@ class Port:
             self.arrival.order = self.arrival_order + packet.sequence
             push(self._heap, self.arrival)
 
-    def travel_late(self, time: int, order: int, packet: Packet) -> None:
+    def travel_late(self, time: i64, order: i64, packet: Packet) -> None:
         """Let a packet that was delayed on the link arrive in the switch at a time of its own."""
         event = Event(LATE_ARRIVAL, self, time, order)
         event.packet = packet
@@ -406,7 +411,7 @@ class Port:
             self.drops[FAULT] += 1
         return packets
 
-    def _begin_hooked(self, time: int, slot: int, packet: Packet) -> None:
+    def _begin_hooked(self, time: i64, slot: i64, packet: Packet) -> None:
         """Like the end of :meth:`begin`, with whatever the hooks make of the packet."""
         for delay, item in self.act(time, packet):
             self.sequence += 1

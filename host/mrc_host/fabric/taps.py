@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 from mrc_host.fabric.links import Direction
 from mrc_host.fabric.packet import Packet
 
@@ -27,6 +29,7 @@ times on the link stay those of the original frame, plus the additional delay.
 """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Hook(ABC):
     """Something that acts on the packets of a direction."""
 

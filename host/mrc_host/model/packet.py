@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from mrc_host.fabric.packet import Packet, route_key
 from mrc_host.model.layouts import BODY_BYTES
 from mrc_host.packets.peek import FrameInfo
@@ -187,62 +189,62 @@ class ModelPacket(Packet):
         "trimmed",
     )
 
-    def __init__(self, opcode: int, qp: int = -1, psn: int = 0) -> None:
+    def __init__(self, opcode: i64, qp: i64 = -1, psn: i64 = 0) -> None:
         super().__init__()
-        self.opcode: int = opcode
+        self.opcode: i64 = opcode
         self.is_write: bool = _WRITES[opcode]
-        self.qp: int = qp
-        self.destination_qpn: int = 0
-        self.psn: int = psn
-        self.partition_key: int = 0
+        self.qp: i64 = qp
+        self.destination_qpn: i64 = 0
+        self.psn: i64 = psn
+        self.partition_key: i64 = 0
         self.ack_request: bool = False
         self.retransmission: bool = False
         self.timestamped: bool = False
-        self.ev: int = UNBOUND
-        self.plane: int = UNBOUND
-        self.traffic_class: int = 0
+        self.ev: i64 = UNBOUND
+        self.plane: i64 = UNBOUND
+        self.traffic_class: i64 = 0
         self.marked: bool = False
-        self.trimmed: int = 0
+        self.trimmed: i64 = 0
         self.source: int = 0
         self.destination: int = 0
         self.outer_source: int = 0
         self.outer_destination: int = 0
         self.segment: int = 0
-        self.timestamp: int = 0
-        self.message_number: int = 0
-        self.receive_number: int = 0
+        self.timestamp: i64 = 0
+        self.message_number: i64 = 0
+        self.receive_number: i64 = 0
         self.address: int = 0
-        self.remote_key: int = 0
-        self.message_length: int = 0
-        self.immediate: int = 0
+        self.remote_key: i64 = 0
+        self.message_length: i64 = 0
+        self.immediate: i64 = 0
         self.payload: bytes = b""
-        self.length: int = 0
-        self.syndrome: int = 0
-        self.entropy: int = 0
-        self.mark: int = 0
+        self.length: i64 = 0
+        self.syndrome: i64 = 0
+        self.entropy: i64 = 0
+        self.mark: i64 = 0
         self.probe: bool = False
-        self.probe_id: int = 0
-        self.acknowledged_psn: int = 0
-        self.cumulative_psn: int = 0
-        self.mpr_units: int = 0
-        self.sack_base: int = 0
+        self.probe_id: i64 = 0
+        self.acknowledged_psn: i64 = 0
+        self.cumulative_psn: i64 = 0
+        self.mpr_units: i64 = 0
+        self.sack_base: i64 = 0
         self.sack_bitmap: int = 0
-        self.source_context: int = 0
-        self.destination_context: int = 0
-        self.out_of_order: int = 0
+        self.source_context: i64 = 0
+        self.destination_context: i64 = 0
+        self.out_of_order: i64 = 0
         self.restore: bool = False
-        self.penalty: int = 0
-        self.received_units: int = 0
-        self.reason: int = 0
-        self.operation: int = 0
-        self.port_mask: int = 0
-        self.received_ps: int = 0
-        self.bus_address: int = 0
-        self.region: int = -1
-        self.full_size: int = 0
-        self.bth_at: int = 0
-        self.source_host: int = 0
-        self.destination_host: int = 0
+        self.penalty: i64 = 0
+        self.received_units: i64 = 0
+        self.reason: i64 = 0
+        self.operation: i64 = 0
+        self.port_mask: i64 = 0
+        self.received_ps: i64 = 0
+        self.bus_address: i64 = 0
+        self.region: i64 = -1
+        self.full_size: i64 = 0
+        self.bth_at: i64 = 0
+        self.source_host: i64 = 0
+        self.destination_host: i64 = 0
         self._template: Template | None = None
         self._encoder: FrameEncoder | None = None
 
@@ -260,14 +262,14 @@ class ModelPacket(Packet):
         """
         self._template = template
         self._encoder = encoder
-        outer = 0
+        outer: i64 = 0
         if self.outer_destination:
             outer = _OUTER + _SEGMENT if self.segment else _OUTER
         elif template is not None and template.encapsulated:
             outer = _OUTER
-        opcode = self.opcode
-        length = len(self.payload)
-        size = _BTH_AT + outer + _BODIES[opcode] + (length + 3 & ~3) + _TAIL
+        opcode: i64 = self.opcode
+        length: i64 = len(self.payload)
+        size: i64 = _BTH_AT + outer + _BODIES[opcode] + (length + 3 & ~3) + _TAIL
         self.bth_at = _BTH_AT + outer
         self.length = length
         if self.is_write:
