@@ -81,10 +81,10 @@ def queue_of_dscp(dscp: int) -> QueueClass:
 
 
 # By the whole traffic class byte, as plain numbers: this is read once for every packet.
-QUEUE_OF_CLASS = tuple(int(queue_of_dscp(octet >> 2)) for octet in range(256))
-TRIMMABLE_CLASSES = tuple(octet >> 2 in TRIMMABLE_DSCPS for octet in range(256))
-TRIMMED_CLASSES = tuple(octet >> 2 in TRIMMED_DSCPS for octet in range(256))
-MARKABLE_CLASSES = tuple(octet & 3 in (Ecn.ECT0, Ecn.ECT1) for octet in range(256))
+QUEUE_OF_CLASS: Final = bytes(int(queue_of_dscp(octet >> 2)) for octet in range(256))
+TRIMMABLE_CLASSES: Final = tuple(octet >> 2 in TRIMMABLE_DSCPS for octet in range(256))
+TRIMMED_CLASSES: Final = tuple(octet >> 2 in TRIMMED_DSCPS for octet in range(256))
+MARKABLE_CLASSES: Final = tuple(octet & 3 in (Ecn.ECT0, Ecn.ECT1) for octet in range(256))
 
 
 class DropReason(IntEnum):
@@ -113,7 +113,7 @@ class DropReason(IntEnum):
 
 
 _CE: Final = int(Ecn.CE)
-_NO_WAY: tuple[Port | None, ...] = (None,)
+_NO_WAY: Final[tuple[Port | None, ...]] = (None,)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

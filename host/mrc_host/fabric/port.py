@@ -54,7 +54,7 @@ DATA: Final = 2
 assert (CONTROL, RETRANSMISSION, DATA) == tuple(QueueClass)
 TRIMMED_FULL: Final = int(DropReason.TRIMMED_QUEUE_FULL)
 FAULT: Final = int(DropReason.FAULT)
-FULL = (
+FULL: Final = (
     int(DropReason.CONTROL_QUEUE_FULL),
     int(DropReason.RETRANSMISSION_QUEUE_FULL),
     int(DropReason.QUEUE_FULL),
@@ -342,9 +342,12 @@ class Port:
         if not MARKABLE_CLASSES[packet.outer_class]:
             return
         if depth < self.ecn_high:
-            draw = random_bits(self._seed, self._key, self._draws)
+            # Integers of any size: the product does not fit a word.
+            draw: int = random_bits(self._seed, self._key, self._draws)
+            span: int = self.ecn_high - self.ecn_low
+            above: int = depth - self.ecn_low
             self._draws += 1
-            if draw * (self.ecn_high - self.ecn_low) >> 64 >= depth - self.ecn_low:
+            if draw * span >> 64 >= above:
                 return
         packet.mark_ce()
         self.marked += 1

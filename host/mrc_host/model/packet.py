@@ -31,12 +31,14 @@ _SEGMENT: Final = wire.SRH.bytes
 _BTH_AT: Final = wire.ETHERNET.bytes + wire.IPV6.bytes + wire.UDP.bytes
 _STAMP: Final = wire.TSETH.bytes
 _TAIL: Final = wire.BTH.bytes + wire.ICRC.bytes
-_WRITES = tuple(wire.is_write(opcode) for opcode in range(256))
-_BODIES = tuple(BODY_BYTES.get(opcode, 0) for opcode in range(256))
-_ENDPOINT = tuple(opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE) for opcode in range(256))
+_WRITES: Final = tuple(wire.is_write(opcode) for opcode in range(256))
+_BODIES: Final = tuple(BODY_BYTES.get(opcode, 0) for opcode in range(256))
+_ENDPOINT: Final = tuple(
+    opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE) for opcode in range(256)
+)
 _ENDPOINT_QPN: Final = wire.ENDPOINT_QPN
 _DEFAULT_KEY: Final = wire.PKEY_DEFAULT
-_TRIMMED = (int(Dscp.TRIMMED), int(Dscp.TRIMMED_LASTHOP))
+_TRIMMED: Final = (int(Dscp.TRIMMED), int(Dscp.TRIMMED_LASTHOP))
 
 
 class ModelPacket(Packet):
@@ -239,7 +241,7 @@ class ModelPacket(Packet):
         self.operation: i64 = 0
         self.port_mask: i64 = 0
         self.received_ps: i64 = 0
-        self.bus_address: i64 = 0
+        self.bus_address: int = 0
         self.region: i64 = -1
         self.full_size: i64 = 0
         self.bth_at: i64 = 0

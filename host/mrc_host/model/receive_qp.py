@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from mrc_host.model.immediates import Immediates
 from mrc_host.model.receive_tracker import ReceiveTracker
 from mrc_host.model.sack_triggers import SackTriggers
@@ -67,22 +69,22 @@ class ReceiveQp:
         self._config = config
         self._row: dict[str, int] = {}
         self._marks: dict[int, int] = {}
-        self._nacked_ps: int = -1
-        self.state: int = int(QpState.RESET)
+        self._nacked_ps: i64 = -1
+        self.state: i64 = int(QpState.RESET)
         self.receiving: bool = False
-        self.protection_domain: int = 0
-        self.completion_queue: int = 0
-        self.partition_key: int = 0
-        self.peer_qpn: int = 0
+        self.protection_domain: i64 = 0
+        self.completion_queue: i64 = 0
+        self.partition_key: i64 = 0
+        self.peer_qpn: i64 = 0
         self.peer: int = 0
-        self.window: int = config.mpr_psns
+        self.window: i64 = config.mpr_psns
         self.tracker = ReceiveTracker(config.mpr_psns)
         self.triggers = SackTriggers(config.planes)
         self.immediates = Immediates(config.receive_queue_depth)
         self.immediates.limit = config.immediates
         self.requests: list[int] = [0] * config.receive_queue_depth
-        self.in_flight: int = 0
-        self.waiting: int = 0
+        self.in_flight: i64 = 0
+        self.waiting: i64 = 0
         self.penalised: bool = False
 
     def set_state(self, state: int) -> None:
@@ -132,7 +134,7 @@ class ReceiveQp:
             "received_units": tracker.received_units,
         }
 
-    def may_nack(self, now_ps: int, interval_ps: int) -> bool:
+    def may_nack(self, now_ps: i64, interval_ps: i64) -> bool:
         """Whether a NACK that is limited to one an interval may go out; then it counts as sent."""
         if 0 <= self._nacked_ps and now_ps - self._nacked_ps < interval_ps:
             return False

@@ -10,17 +10,24 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_rtl import wire
 
 __all__ = ["ReceiveTracker", "nominal_bytes"]
 
-_MASK: Final = wire.PSN_MASK
-_HALF: Final = 1 << (wire.PSN_BITS - 1)
-_BITMAP_BITS: Final = wire.SACK_BITMAP_BITS
-_UNIT: Final = wire.RCVD_BYTES_UNIT
-_HEADERS: Final = (
+# Literals, which compiled code has at hand; they are compared with where they stand for all.
+_MASK: Final = 0xFF_FFFF
+_HALF: Final = 0x80_0000
+_BITMAP_BITS: Final = 64
+_UNIT: Final = 256
+_HEADERS: Final = 84
+"""nominal_hdrsize: headers of a write and 40."""
+assert (_MASK, _HALF) == (wire.PSN_MASK, 1 << (wire.PSN_BITS - 1))
+assert (_BITMAP_BITS, _UNIT) == (wire.SACK_BITMAP_BITS, wire.RCVD_BYTES_UNIT)
+assert _HEADERS == (
     wire.UDP.bytes + wire.BTH.bytes + wire.METH.bytes + wire.RETH.bytes + wire.ICRC.bytes + 40
-)  # nominal_hdrsize
+)
 
 # Flags of a PSN from the expected one on. Above it each is set once, and all go when it is passed.
 _CLAIMED: Final = 1
@@ -29,9 +36,14 @@ _END: Final = 4
 _REPORTED: Final = 8
 
 
-def nominal_bytes(length: int, stamped: bool, immediate: bool) -> int:
+def nominal_bytes(length: i64, stamped: bool, immediate: bool) -> i64:
     """Size of a write as congestion control counts it: UDP length and 40."""
-    return _HEADERS + (length + 3 & ~3) + (4 if stamped else 0) + (4 if immediate else 0)
+    size: i64 = _HEADERS + (length + 3 & ~3)
+    if stamped:
+        size += 4
+    if immediate:
+        size += 4
+    return size
 
 
 class ReceiveTracker:
@@ -60,18 +72,18 @@ class ReceiveTracker:
 
     def __init__(self, window: int = 256) -> None:
         size = 1 << (window - 1).bit_length()
-        self._ring: int = size - 1
+        self._ring: i64 = size - 1
         self._flags: bytearray = bytearray(size)
-        self.expected: int = 0
-        self.highest: int = 0
-        self.messages: int = 0
-        self.out_of_order: int = 0
-        self._fresh: int = 0  # of those, never reported
-        self._received: int = 0
-        self._walk: int = 0
+        self.expected: i64 = 0
+        self.highest: i64 = 0
+        self.messages: i64 = 0
+        self.out_of_order: i64 = 0
+        self._fresh: i64 = 0  # of those, never reported
+        self._received: i64 = 0
+        self._walk: i64 = 0
         self.start(0)
 
-    def start(self, initial_psn: int) -> None:
+    def start(self, initial_psn: i64) -> None:
         """Begin anew: nothing has been received, the first PSN expected is given."""
         self._flags = bytearray(self._ring + 1)
         self.expected = initial_psn
@@ -83,28 +95,28 @@ class ReceiveTracker:
         self._walk = 0
 
     @property
-    def cumulative(self) -> int:
+    def cumulative(self) -> i64:
         """cack_psn."""
         return self.expected - 1 & _MASK
 
     @property
-    def received_units(self) -> int:
+    def received_units(self) -> i64:
         """rcvd_bytes: bytes of new packets at nominal size, in units of 256, rounded up, modulo 2^24."""
         return (self._received + _UNIT - 1) // _UNIT & _MASK
 
-    def distance(self, psn: int) -> int:
+    def distance(self, psn: i64) -> i64:
         """PSNs from the expected one, modulo 2^24: below the window's length inside, from 2^23 on behind."""
         return psn - self.expected & _MASK
 
-    def claimed(self, distance: int) -> bool:
+    def claimed(self, distance: i64) -> bool:
         """Whether the PSN at a distance inside the window has been accepted."""
         return self._flags[self.expected + distance & self._ring] & _CLAIMED != 0
 
-    def claim(self, distance: int) -> None:
+    def claim(self, distance: i64) -> None:
         """Accept the PSN at a distance inside the window."""
         self._flags[self.expected + distance & self._ring] |= _CLAIMED
 
-    def place(self, psn: int, last: bool, nominal: int) -> int:
+    def place(self, psn: i64, last: bool, nominal: i64) -> i64:
         """The memory has answered for a claimed PSN.
 
         Parameters
@@ -129,10 +141,10 @@ class ReceiveTracker:
             self._fresh += 1
             flags[psn & self._ring] |= _PLACED | _END if last else _PLACED
             return 0
-        passed = 1 if last else 0
+        passed: i64 = 1 if last else 0
         flags[psn & self._ring] = 0
         psn = psn + 1 & _MASK
-        state = flags[psn & self._ring]
+        state: i64 = flags[psn & self._ring]
         while state & _PLACED:
             if state & _END:
                 passed += 1
@@ -146,7 +158,7 @@ class ReceiveTracker:
         self.messages = self.messages + passed & _MASK
         return passed
 
-    def bitmap(self, align: int) -> tuple[int, int]:
+    def bitmap(self, align: i64) -> tuple[i64, int]:
         """Base and bits of the SACK that is sent now; what it shows counts as reported.
 
         The base is the lowest PSN placed and never reported. With nothing unreported it walks what is placed
@@ -158,9 +170,11 @@ class ReceiveTracker:
         align : int
             The base is aligned down to so many PSNs.
         """
-        flags, ring, expected = self._flags, self._ring, self.expected
-        top = (self.highest - expected & _MASK) if self.out_of_order else 0
-        start = 0
+        flags = self._flags
+        ring: i64 = self._ring
+        expected: i64 = self.expected
+        top: i64 = (self.highest - expected & _MASK) if self.out_of_order else 0
+        start: i64 = 0
         if self._fresh:
             start = 1
             while flags[expected + start & ring] & (_PLACED | _REPORTED) != _PLACED:
@@ -170,21 +184,30 @@ class ReceiveTracker:
             if start >= top + align:
                 self._walk = start = 0
             self._walk += 1
-        base = expected + start & _MASK
+        base: i64 = expected + start & _MASK
         if align > 1:
-            down = base % align
+            down: i64 = base % align
             base -= down
             start -= down
-        bits = 0
-        for distance in range(start, min(start + _BITMAP_BITS, top + 1)):
-            if distance < 0:
-                bits |= 1 << (distance - start)
-                continue
-            slot = expected + distance & ring
-            state = flags[slot]
-            if state & _PLACED:
-                bits |= 1 << (distance - start)
-                if not state & _REPORTED:
-                    flags[slot] = state | _REPORTED
-                    self._fresh -= 1
-        return base, bits
+        # Two halves, since the 64 bits do not fit a signed word.
+        low: i64 = 0
+        high: i64 = 0
+        place: i64 = 0
+        while place < _BITMAP_BITS and start + place <= top:
+            shown = start + place < 0
+            if not shown:
+                slot: i64 = expected + start + place & ring
+                state: i64 = flags[slot]
+                if state & _PLACED:
+                    shown = True
+                    if not state & _REPORTED:
+                        flags[slot] = state | _REPORTED
+                        self._fresh -= 1
+            if shown and place < 32:
+                low |= 1 << place
+            elif shown:
+                high |= 1 << (place - 32)
+            place += 1
+        bits: int = high
+        below: int = low
+        return base, bits << 32 | below

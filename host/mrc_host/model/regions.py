@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from mypy_extensions import i64
 
 from mrc_host.nic.base import Watch
 
@@ -23,8 +24,8 @@ class _Region:
     def __init__(self, row: dict[str, int]) -> None:
         self.row: dict[str, int] = row
         self.valid: bool = row.get("valid", 0) == 1
-        self.key: int = row.get("key", 0)
-        self.domain: int = row.get("protection_domain", 0)
+        self.key: i64 = row.get("key", 0)
+        self.domain: i64 = row.get("protection_domain", 0)
         self.base: int = row.get("base", 0)
         self.length: int = row.get("length", 0)
         self.remote_write: bool = row.get("remote_write", 0) == 1
@@ -64,7 +65,7 @@ class MemoryRegions:
         """The fields of a row; None when there is none of that number."""
         return self._rows[index].row if index < len(self._rows) else None
 
-    def translate(self, key: int, domain: int, address: int, length: int, remote: bool) -> int:
+    def translate(self, key: i64, domain: i64, address: int, length: int, remote: bool) -> int:
         """Bus address of the first byte, −1 when key, domain, rights or bounds forbid the access.
 
         Parameters
@@ -76,13 +77,13 @@ class MemoryRegions:
         remote : bool
             A peer writes; otherwise the region is read locally.
         """
-        index = key >> 8
+        index: i64 = key >> 8
         if index >= len(self._rows):
             return _INVALID
         row = self._rows[index]
         if not row.valid or row.key != key or row.domain != domain or (remote and not row.remote_write):
             return _INVALID
-        offset = address - row.base
+        offset: int = address - row.base
         if offset < 0 or offset + length > row.length:
             return _INVALID
         return row.bus_address + offset
@@ -124,14 +125,14 @@ class HostMemory:
         self._watched: list[tuple[int, int, int]] = []
         self._starts: list[int] = []
         self._overlapping: bool = False
-        self.reads: int = 0
-        self.writes: int = 0
-        self.outside: int = 0
+        self.reads: i64 = 0
+        self.writes: i64 = 0
+        self.outside: i64 = 0
 
     def read(self, address: int, length: int) -> bytes | None:
         """Bytes at an address; None when the memory answers with an error."""
         self.reads += 1
-        end = address + length
+        end: int = address + length
         if (end > self._size or self._failing) and not self._answers(address, end):
             return None
         return self._view[address:end].tobytes()
@@ -139,7 +140,7 @@ class HostMemory:
     def write(self, address: int, content: bytes) -> bool:
         """Write bytes; False, and nothing changes, when the memory answers with an error."""
         self.writes += 1
-        end = address + len(content)
+        end: int = address + len(content)
         if (end > self._size or self._failing) and not self._answers(address, end):
             return False
         self._view[address:end] = content

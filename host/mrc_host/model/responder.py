@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from mrc_host.model.endpoint_answers import EndpointAnswers, answer_to
 from mrc_host.model.immediates import Delivery
 from mrc_host.model.memory_port import MemoryPort
@@ -28,13 +30,14 @@ from mrc_rtl.wire import AethSyndrome, Mark, NackReason, Opcode
 
 __all__ = ["ModelResponder"]
 
-_PSN: Final = wire.PSN_MASK
-_BEHIND: Final = 1 << (wire.PSN_BITS - 1)
+_PSN: Final = 0xFF_FFFF
+_BEHIND: Final = 0x80_0000
+assert (_PSN, _BEHIND) == (wire.PSN_MASK, 1 << (wire.PSN_BITS - 1))
 _TICK: Final = 0xFFFF
 _LEAST_OFFSET: Final = -0x8000
 """A duplicate may be further behind the cumulative PSN than ack_psn_offset reaches."""
-_IMMEDIATES = tuple(wire.has_immediate(opcode) for opcode in range(256))
-_LASTS = tuple(wire.is_last(opcode) for opcode in range(256))
+_IMMEDIATES: Final = tuple(wire.has_immediate(opcode) for opcode in range(256))
+_LASTS: Final = tuple(wire.is_last(opcode) for opcode in range(256))
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
@@ -112,8 +115,8 @@ class ModelResponder(Responder):
         self._placements: deque[ModelPacket] = deque()
         self._memory_answers = self._answered
         self._held: list[int] = [0] * config.planes
-        self._waiting: int = 0
-        self._base_mpr_units: int = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
+        self._waiting: i64 = 0
+        self._base_mpr_units: i64 = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
         self._reverse_path: bool = options.control_path == "reverse"
         self._reverse_probes: bool = self._reverse_path and options.reverse_probes
         self._checks_keys: bool = options.partition_keys == "table"
@@ -121,9 +124,9 @@ class ModelResponder(Responder):
         self._acknowledges_each: bool = options.transport_ack == "each"
         self._acknowledges_messages: bool = options.transport_ack == "message"
         self._service_time: bool = options.service_time
-        self._align: int = options.sack_base_align
+        self._align: i64 = options.sack_base_align
         self._own_first: bool = options.context_order == "sender_first"
-        self._buffer_bytes: int = config.receive_buffer_bytes
+        self._buffer_bytes: i64 = config.receive_buffer_bytes
         self._tells_fill: bool = options.penalty_start_permille < 1000 or options.advertise_mpr != "fixed"
         self._trace: bool = config.trace
 
@@ -136,12 +139,12 @@ class ModelResponder(Responder):
 
     def on_packet(self, packet: ModelPacket) -> None:
         """A frame that passed the port's checks (addresses, lengths, ICRC unless trimmed)."""
-        opcode = packet.opcode
+        opcode: i64 = packet.opcode
         if opcode == _REQUEST or opcode == _RESPONSE:
             self._endpoint.arrived(packet)
             return
-        index = packet.destination_qpn - _QP_BASE
-        if not 0 <= index < len(self.qps):
+        index: i64 = packet.destination_qpn - _QP_BASE
+        if index < 0 or index >= len(self.qps):
             self._count(packet, _DROP_QP)
             return
         qp = self.qps[index]
@@ -161,7 +164,8 @@ class ModelResponder(Responder):
             self._feedback(qp, packet)
 
     def _feedback(self, qp: ReceiveQp, packet: ModelPacket) -> None:
-        opcode, index = packet.opcode, packet.qp
+        opcode: i64 = packet.opcode
+        index: i64 = packet.qp
         if opcode == _SACK:
             self._shell.count(_SACK_RECEIVED)
             self.requester.on_sack(index, packet)
@@ -182,7 +186,8 @@ class ModelResponder(Responder):
         tracker = qp.tracker
         if self._watches_marks:
             qp.note_mark(packet.ev, packet.marked)
-        distance = packet.psn - tracker.expected & _PSN
+        distance: i64 = packet.psn - tracker.expected & _PSN
+        outcome: i64
         inside = distance < qp.window
         if not inside and distance <= _BEHIND:
             outcome = _DROP_WINDOW
@@ -205,9 +210,10 @@ class ModelResponder(Responder):
             detail = outcome | packet.trimmed << 8 | tracker.expected << 16
             self._shell.trace(int(TraceKind.ADMIT), packet.qp, packet.plane, packet.psn, detail)
 
-    def _admit(self, qp: ReceiveQp, packet: ModelPacket, distance: int) -> int:
+    def _admit(self, qp: ReceiveQp, packet: ModelPacket, distance: i64) -> i64:
         """A new write inside the window: claim it and send it to memory. Returns the outcome to count."""
-        length, plane = packet.length, packet.plane
+        length: i64 = packet.length
+        plane: i64 = packet.plane
         packet.region = -1
         if length:
             bus_address = self._regions.translate(
@@ -219,7 +225,7 @@ class ModelResponder(Responder):
                 return _DROP_ACCESS
             packet.bus_address = bus_address
             packet.region = packet.remote_key >> 8
-        held = self._held[plane] + length
+        held: i64 = self._held[plane] + length
         if held > self._buffer_bytes:
             if self._options.resource_nack:
                 self._nack(qp, packet, int(NackReason.NO_PKT_BUFFER))
@@ -247,9 +253,13 @@ class ModelResponder(Responder):
     # -- memory ------------------------------------------------------------------------------------------
 
     def _answered(self, _: Any) -> None:
+        self.memory_answered()
+
+    def memory_answered(self) -> None:
         """The memory has answered for the oldest packet."""
         packet = self._placements.popleft()
-        index, length = packet.qp, packet.length
+        index: i64 = packet.qp
+        length: i64 = packet.length
         qp = self.qps[index]
         done = True
         if length:
@@ -269,11 +279,13 @@ class ModelResponder(Responder):
         self._placed(qp, packet)
 
     def _placed(self, qp: ReceiveQp, packet: ModelPacket) -> None:
-        tracker, plane, opcode = qp.tracker, packet.plane, packet.opcode
-        before = tracker.expected
-        nominal = nominal_bytes(packet.length, packet.timestamped, _IMMEDIATES[opcode])
-        passed = tracker.place(packet.psn, _LASTS[opcode], nominal)
-        above = tracker.out_of_order
+        tracker = qp.tracker
+        plane: i64 = packet.plane
+        opcode: i64 = packet.opcode
+        before: i64 = tracker.expected
+        nominal: i64 = nominal_bytes(packet.length, packet.timestamped, _IMMEDIATES[opcode])
+        passed: i64 = tracker.place(packet.psn, _LASTS[opcode], nominal)
+        above: i64 = tracker.out_of_order
         if self._trace:
             detail = tracker.expected | above << 24 | (passed != 0) << 40
             self._shell.trace(int(TraceKind.PLACE), packet.qp, plane, packet.psn, detail)
@@ -293,7 +305,7 @@ class ModelResponder(Responder):
         if passed and self._acknowledges_each:
             self._acknowledge(qp, packet)
 
-    def _deliver(self, qp: ReceiveQp, index: int) -> bool:
+    def _deliver(self, qp: ReceiveQp, index: i64) -> bool:
         """Complete the receive requests of messages that are now complete."""
         if not qp.immediates.waits:
             return True
@@ -314,7 +326,7 @@ class ModelResponder(Responder):
             self._refuse_immediate(qp, index)
         return good
 
-    def _refuse_immediate(self, qp: ReceiveQp, index: int) -> None:
+    def _refuse_immediate(self, qp: ReceiveQp, index: i64) -> None:
         """More immediates than allowed, or no receive request: there is no RNR (protocol.md 3.3)."""
         immediates = qp.immediates
         syndrome = int(AethSyndrome.NAK_INVALID_REQUEST)
@@ -324,10 +336,10 @@ class ModelResponder(Responder):
     # -- answers -----------------------------------------------------------------------------------------
 
     @property
-    def _rtt_ps(self) -> int:
+    def _rtt_ps(self) -> i64:
         return self._shell.settings.base_rtt * _TICK_PS
 
-    def _answer(self, opcode: int, packet: ModelPacket) -> ModelPacket:
+    def _answer(self, opcode: i64, packet: ModelPacket) -> ModelPacket:
         return answer_to(opcode, packet, self._service_time)
 
     def _sack(self, qp: ReceiveQp, packet: ModelPacket, answer: ModelPacket, strong: bool) -> None:
@@ -350,7 +362,7 @@ class ModelResponder(Responder):
         self._enqueue(qp, answer, self._plane(packet))
         self._shell.count(_ACK_SENT)
 
-    def _nack(self, qp: ReceiveQp, packet: ModelPacket, reason: int) -> None:
+    def _nack(self, qp: ReceiveQp, packet: ModelPacket, reason: i64) -> None:
         if self._waiting >= QUEUE_DEPTH:
             self._shell.count(GlobalCounter.SACK_TRIGGERS_DROPPED)
             return
@@ -359,7 +371,7 @@ class ModelResponder(Responder):
         self._enqueue(qp, answer, self._plane(packet))
         self._shell.count(GlobalCounter.NACK_SENT)
 
-    def _fail(self, qp: ReceiveQp, index: int, psn: int, plane: int, syndrome: int) -> None:
+    def _fail(self, qp: ReceiveQp, index: i64, psn: i64, plane: i64, syndrome: i64) -> None:
         """Queue a transport NAK; it leaves although the QP goes to ERROR."""
         answer = ModelPacket(_ACK, index, psn)
         answer.syndrome = syndrome
@@ -370,9 +382,9 @@ class ModelResponder(Responder):
         if self._options.error_nack and qp.may_nack(self._shell.now_ps, self._rtt_ps):
             self._nack(qp, packet, int(NackReason.UNEXP_EVENT))
 
-    def _enqueue(self, qp: ReceiveQp, answer: ModelPacket, plane: int) -> None:
-        own = _QP_BASE + answer.qp & 0xFFFF
-        peer = qp.peer_qpn & 0xFFFF
+    def _enqueue(self, qp: ReceiveQp, answer: ModelPacket, plane: i64) -> None:
+        own: i64 = _QP_BASE + answer.qp & 0xFFFF
+        peer: i64 = qp.peer_qpn & 0xFFFF
         if self._own_first:
             answer.source_context, answer.destination_context = own, peer
         else:
@@ -381,7 +393,7 @@ class ModelResponder(Responder):
         self._waiting += 1
         self.requester.enqueue_control(answer, answer.qp, plane)
 
-    def _plane(self, packet: ModelPacket) -> int:
+    def _plane(self, packet: ModelPacket) -> i64:
         """Plane of an answer: where its cause came in, unless that plane's way back looks dead."""
         if not self._reverse_path:
             return packet.plane
@@ -395,7 +407,7 @@ class ModelResponder(Responder):
 
     def fill(self, packet: ModelPacket) -> None:
         """Fill the receive state into an answer that is sent now, and the time it took."""
-        opcode = packet.opcode
+        opcode: i64 = packet.opcode
         if packet.timestamped and opcode != _REQUEST:
             if self._service_time:
                 packet.timestamp = packet.timestamp + self._shell.tick & _TICK
@@ -413,7 +425,7 @@ class ModelResponder(Responder):
                 packet.psn = tracker.cumulative
         elif opcode == _SACK:
             packet.psn = packet.cumulative_psn = tracker.cumulative
-            offset = (packet.acknowledged_psn - packet.psn + _BEHIND & _PSN) - _BEHIND
+            offset: i64 = (packet.acknowledged_psn - packet.psn + _BEHIND & _PSN) - _BEHIND
             if packet.probe:
                 offset = 0
             elif offset < _LEAST_OFFSET:
@@ -464,5 +476,5 @@ class ModelResponder(Responder):
             return qp.in_flight == 0
         return True
 
-    def _count(self, packet: ModelPacket, outcome: int) -> None:
+    def _count(self, packet: ModelPacket, outcome: i64) -> None:
         self._shell.count_port(packet.plane, outcome)

@@ -11,13 +11,17 @@ Source: protocol.md 3.4 and 7 (Q6, Q24), profile.md 5.
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 __all__ = ["PLAIN_LIMIT", "QUEUE_DEPTH", "SackTriggers"]
 
-QUEUE_DEPTH = 16
+QUEUE_DEPTH: Final = 16
 """Answers of a NIC that wait to be sent; a SACK beyond them is dropped and counted."""
-PLAIN_LIMIT = 8
+PLAIN_LIMIT: Final = 8
 """Beyond this many only triggers are taken that nothing else makes good."""
-_LEAST_BYTES = 1024
+_LEAST_BYTES: Final = 1024
 
 
 class SackTriggers:
@@ -37,23 +41,23 @@ class SackTriggers:
 
     __slots__ = ("_asked", "_count", "_last", "_owed", "_planes", "_seen", "_turn", "strong", "wants_ack")
 
-    def __init__(self, planes: int) -> None:
-        self._planes = planes
+    def __init__(self, planes: i64) -> None:
+        self._planes: i64 = planes
         self.start()
 
     def start(self) -> None:
         """Begin anew."""
-        self._count: int = 0
-        self._seen: int = 0
-        self._last: int = 0
-        self._turn: int = 0
+        self._count: i64 = 0
+        self._seen: i64 = 0
+        self._last: i64 = 0
+        self._turn: i64 = 0
         self._owed: bool = False
         self._asked: bool = False
         self.wants_ack: bool = False
         self.strong: bool = False
 
     def add_placed(
-        self, plane: int, length: int, urgent: bool, asks: bool, advanced: bool, drained: bool, threshold: int
+        self, plane: i64, length: i64, urgent: bool, asks: bool, advanced: bool, drained: bool, threshold: i64
     ) -> bool:
         """A packet was placed; returns whether it triggers.
 
@@ -74,22 +78,23 @@ class SackTriggers:
         had_asked = self._asked
         self._asked = (had_asked or asks) and not drained
         self.strong = urgent or asks or (had_asked and (drained or advanced))
-        self._count += max(length, _LEAST_BYTES)
+        self._count += length if length > _LEAST_BYTES else _LEAST_BYTES
         self.wants_ack = self.wants_ack or advanced or asks
         self._seen |= 1 << plane
-        self._turn = turn = self._following()
-        count = self._count
+        turn: i64 = self._following()
+        self._turn = turn
+        count: i64 = self._count
         in_turn = plane == turn and (count > threshold or self._owed)
         return self.strong or in_turn or count > 2 * threshold
 
-    def add_duplicate(self, plane: int, below: bool, asks: bool) -> None:
+    def add_duplicate(self, plane: i64, below: bool, asks: bool) -> None:
         """A duplicate always triggers; one below the expected PSN is also acknowledged."""
         self.strong = True
         self.wants_ack = self.wants_ack or below or asks
         self._seen |= 1 << plane
         self._turn = self._following()
 
-    def take(self, plane: int) -> bool:
+    def take(self, plane: i64) -> bool:
         """The packet's SACK is queued; returns whether a transport ACK goes with it."""
         self._count = 0
         if not self.strong:
@@ -102,11 +107,14 @@ class SackTriggers:
         acknowledged, self.wants_ack = self.wants_ack, False
         return acknowledged
 
-    def _following(self) -> int:
+    def _following(self) -> i64:
         """The nearest plane behind the last one that echoed, among those seen."""
-        plane = self._last
-        for _ in range(self._planes):
-            plane = plane + 1 if plane + 1 < self._planes else 0
+        planes: i64 = self._planes
+        plane: i64 = self._last
+        turns: i64 = 0
+        while turns < planes:
+            plane = plane + 1 if plane + 1 < planes else 0
             if self._seen >> plane & 1:
                 return plane
+            turns += 1
         return self._last
