@@ -22,6 +22,7 @@ from peer import (
 )
 
 from mrc_host.model.packet import ModelPacket
+from mrc_host.nic.base import Watch
 from mrc_host.nic.device import Endpoint, QpErrorReason, QpState
 from mrc_host.packets.trim import set_dscp, trim
 from mrc_rtl import wire
@@ -55,7 +56,7 @@ def test_data_is_placed_and_answered_a_memory_latency_after_it_came():
     (watch,) = bench.outputs[0].watches
     decided = last_bit + 24 * CONFIG.clock_ps
     placed = decided + WRITE_CYCLES * CONFIG.clock_ps
-    assert watch == (placed, 77, bench.buffer.bus_address + 100, 5)
+    assert watch == Watch(placed, 77, bench.buffer.bus_address + 100, 5)
     assert bench.buffer.data[99:106].tobytes() == b"\0abcde\0"
     sack = answers[0].packet
     assert answers[0].time_ps == placed + 24 * CONFIG.clock_ps + 800 * (154 + 12)
@@ -683,8 +684,9 @@ def test_outputs_do_not_depend_on_the_windows():
         begin, found = bench.nic.time_ps, []
         while bench.nic.time_ps < begin + 30_000_000:
             outputs = bench.nic.run(bench.nic.time_ps + window_ps)
-            found += [*outputs.frames, *outputs.watches]
-        return sorted(found, key=lambda item: (item[0], repr(item)))
+            found += [(frame.time_last_bit_ps, repr(frame)) for frame in outputs.frames]
+            found += [(watch.time_ps, repr(watch)) for watch in outputs.watches]
+        return sorted(found)
 
     reference = outcome(30_000_000)
     assert len(reference) > 8

@@ -5,6 +5,8 @@ Source: profile.md 3, 4 and 8; protocol.md 1.9 to 1.11, 2.2, 2.4 to 2.7, 7-Q10.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mrc_host.model.loss import NOBODY
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.prober import Prober
@@ -22,9 +24,15 @@ _STATUS = {
     int(AethSyndrome.NAK_REMOTE_ACCESS): int(CompletionStatus.REMOTE_ACCESS_ERROR),
     int(AethSyndrome.NAK_REMOTE_OPERATIONAL): int(CompletionStatus.REMOTE_OPERATION_ERROR),
 }
-_TRIMS = (int(NackReason.TRIMMED), int(NackReason.TRIMMED_LASTHOP))
-_RETRIABLE = (int(NackReason.NO_BITMAP), int(NackReason.NO_PKT_BUFFER), int(NackReason.NO_RESOURCE))
-_TICK_MASK = 0xFFFF
+_TRIMS: Final = (int(NackReason.TRIMMED), int(NackReason.TRIMMED_LASTHOP))
+_RETRIABLE: Final = (int(NackReason.NO_BITMAP), int(NackReason.NO_PKT_BUFFER), int(NackReason.NO_RESOURCE))
+_TICK_MASK: Final = 0xFFFF
+_TICK_PS: Final = TICK_PS
+_RTS: Final = int(QpState.RTS)
+_SKIP_ONCE: Final = int(Mark.SKIP_ONCE)
+_ALWAYS_SKIP: Final = int(Mark.ALWAYS_SKIP)
+_MERGE: Final = int(TraceKind.MERGE)
+_ACK: Final = int(AethSyndrome.ACK)
 
 
 class Feedback:
@@ -56,7 +64,7 @@ class Feedback:
         """A SACK: window, losses, EV of the packet that triggered it, congestion control."""
         tracker = qp.tracker
         cumulative = tracker.psn(packet.cumulative_psn)
-        if qp.state != QpState.RTS or cumulative >= tracker.next:
+        if qp.state != _RTS or cumulative >= tracker.next:
             self._ignore()
             return
         now_ps = self._shell.now_ps
@@ -67,16 +75,16 @@ class Feedback:
         base = tracker.psn(packet.sack_base)
         moved = tracker.merge(cumulative, base, packet.sack_bitmap, packet.out_of_order)
         self._shell.trace(
-            TraceKind.MERGE, qp.index, packet.plane, packet.cumulative_psn, len(tracker.newly) | moved << 16
+            _MERGE, qp.index, packet.plane, packet.cumulative_psn, len(tracker.newly) | moved << 16
         )
         original = NO_PSN if packet.retransmission else trigger
         self._acknowledge(qp, original, packet.retransmission)
         if qp.option.get("dynamic_mpr", 0) and packet.mpr_units:
             self._resize(qp, packet.mpr_units * MPR_UNIT_PSNS)
         qp.edge = max(qp.edge, tracker.unacked + qp.window)
-        marked = packet.mark == Mark.SKIP_ONCE
+        marked = packet.mark == _SKIP_ONCE
         if qp.congestion is not None:
-            tick = now_ps // TICK_PS
+            tick = now_ps // _TICK_PS
             qp.congestion.on_sack(tick, packet.received_units, marked, rtt, packet.penalty, packet.restore)
         if packet.probe:
             sent_before = self._prober.answered(qp, packet.probe_id, marked)
@@ -100,7 +108,7 @@ class Feedback:
                 return -1
             if tracker.transmissions[tracker.slot(trigger)] != (2 if packet.retransmission else 1):
                 return -1
-        arrival = (packet.received_ps + TICK_PS // 2) // TICK_PS
+        arrival = (packet.received_ps + _TICK_PS // 2) // _TICK_PS
         sample = arrival - packet.timestamp & _TICK_MASK
         return -1 if sample >= 0x8000 else max(sample, 1)
 
@@ -125,7 +133,7 @@ class Feedback:
                 continue
             lost[slot] = 0
             unsent = tracker.waiting[slot] != 0
-            early = now_ps - tracker.sent_ps[slot] < (qp.least_rtt - 1) * TICK_PS
+            early = now_ps - tracker.sent_ps[slot] < (qp.least_rtt - 1) * _TICK_PS
             if self._proof:
                 proven = unsent or psn == original or early
             else:
@@ -157,7 +165,7 @@ class Feedback:
             self._side.statistics.echoes_differ += 1
             return
         self._shell.confirm_ev(qp.index, plane, packet.entropy)
-        if packet.mark == Mark.ALWAYS_SKIP:
+        if packet.mark == _ALWAYS_SKIP:
             if self._obeys:
                 qp.evs.condemn(index)
         elif self._reacts:
@@ -194,7 +202,7 @@ class Feedback:
             tracker.blamed[slot] = index
             qp.policy.on_loss(index, self._shell.now_ps)
         if qp.congestion is not None:
-            qp.congestion.on_loss(self._shell.now_ps // TICK_PS, tracker.size[slot])
+            qp.congestion.on_loss(self._shell.now_ps // _TICK_PS, tracker.size[slot])
 
     # -- NACK --------------------------------------------------------------------------------------------
 
@@ -202,7 +210,7 @@ class Feedback:
         """A NACK counts for an outstanding PSN that is not SACKed, and for its last transmission only."""
         tracker = qp.tracker
         psn = tracker.psn(packet.psn)
-        if qp.state != QpState.RTS or not tracker.unacked <= psn < tracker.next or tracker.is_acked(psn):
+        if qp.state != _RTS or not tracker.unacked <= psn < tracker.next or tracker.is_acked(psn):
             self._ignore()
             return
         slot = tracker.slot(psn)
@@ -223,7 +231,7 @@ class Feedback:
             return
         trimmed = reason in _TRIMS
         if qp.congestion is not None:
-            qp.congestion.on_nack(now_ps // TICK_PS, tracker.size[slot], trimmed)
+            qp.congestion.on_nack(now_ps // _TICK_PS, tracker.size[slot], trimmed)
         tracker.give_up(psn)
         if trimmed:
             self._side.statistics.retransmissions_trim += 1
@@ -267,10 +275,10 @@ class Feedback:
         """A transport ACK completes requests; a NAK ends the QP."""
         tracker = qp.tracker
         psn = tracker.psn(packet.psn)
-        if qp.state != QpState.RTS or psn >= tracker.next:
+        if qp.state != _RTS or psn >= tracker.next:
             self._ignore()
             return
-        if packet.syndrome == AethSyndrome.ACK:
+        if packet.syndrome == _ACK:
             moved = tracker.advance(psn)
             self._acknowledge(qp, NO_PSN, False)
             qp.edge = max(qp.edge, tracker.unacked + qp.window)
@@ -278,7 +286,7 @@ class Feedback:
                 qp.next_ack = psn + 1
                 moved = True
                 self._side.complete_up_to(qp, psn)
-            if qp.state == QpState.RTS:
+            if qp.state == _RTS:
                 self._after(qp, moved)
             return
         status = _STATUS.get(packet.syndrome)
@@ -310,11 +318,11 @@ class Feedback:
         if timer.alarm_ps != now_ps:
             return  # an earlier alarm took over
         timer.alarm_ps = -1
-        if timer.deadline_ps < 0 or qp.state != QpState.RTS:
+        if timer.deadline_ps < 0 or qp.state != _RTS:
             return
         if timer.deadline_ps <= now_ps:
             self._timeout(qp)
-        if timer.deadline_ps >= 0 and qp.state == QpState.RTS:
+        if timer.deadline_ps >= 0 and qp.state == _RTS:
             self.watch(qp)
 
     def _timeout(self, qp: SendQp) -> None:

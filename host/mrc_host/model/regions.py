@@ -89,6 +89,17 @@ class MemoryRegions:
         return row.bus_address + offset
 
 
+class _Range:
+    """A watched range of memory, up to its end and without it."""
+
+    __slots__ = ("end", "start", "tag")
+
+    def __init__(self, start: int, end: int, tag: int) -> None:
+        self.start: int = start
+        self.end: int = end
+        self.tag: int = tag
+
+
 class HostMemory:
     """The bytes of a host, with ranges that answer with errors and ranges that are watched.
 
@@ -106,6 +117,7 @@ class HostMemory:
 
     __slots__ = (
         "_failing",
+        "_last",
         "_overlapping",
         "_size",
         "_starts",
@@ -122,7 +134,8 @@ class HostMemory:
         self._view: memoryview = self.data.data
         self._size: int = size
         self._failing: list[tuple[int, int]] = []
-        self._watched: list[tuple[int, int, int]] = []
+        self._watched: list[_Range] = []
+        self._last: _Range | None = None
         self._starts: list[int] = []
         self._overlapping: bool = False
         self.reads: i64 = 0
@@ -167,22 +180,29 @@ class HostMemory:
                 f"watched range must lie inside {len(self.data)} bytes of memory, "
                 f"got {length} at {address:#x}"
             )
-        self._watched.append((address, address + length, tag))
+        self._watched.append(_Range(address, address + length, tag))
         self._order()
 
     def unwatch(self, tag: int) -> None:
         """Forget the ranges of a tag."""
-        self._watched = [item for item in self._watched if item[2] != tag]
+        self._watched = [item for item in self._watched if item.tag != tag]
         self._order()
 
     def watches(self, time_ps: int, address: int, length: int, found: list[Watch]) -> None:
         """Append what to report of a write that was answered at a time."""
-        place = bisect_left(self._starts, address + length)
+        end = address + length
+        last = self._last
+        if last is not None and last.start <= address and end <= last.end:
+            # No other range is there, and most writes are into the same one as the one before.
+            found.append(Watch(time_ps, last.tag, address, length))
+            return
+        place = bisect_left(self._starts, end)
         while place > 0:
             place -= 1
-            _, end, tag = self._watched[place]
-            if end > address:
-                found.append(Watch(time_ps, tag, address, length))
+            watched = self._watched[place]
+            if watched.end > address:
+                found.append(Watch(time_ps, watched.tag, address, length))
+                self._last = None if self._overlapping else watched
             elif not self._overlapping:
                 break
 
@@ -193,7 +213,16 @@ class HostMemory:
         return not any(address < stop and start < end for start, stop in self._failing)
 
     def _order(self) -> None:
-        self._watched.sort()
-        self._starts = [item[0] for item in self._watched]
-        pairs = zip(self._watched, self._watched[1:], strict=False)
-        self._overlapping = any(first[1] > second[0] for first, second in pairs)
+        self._watched.sort(key=_order)
+        self._starts = [item.start for item in self._watched]
+        self._overlapping = False
+        self._last = None
+        end = 0
+        for item in self._watched:
+            if item.start < end:
+                self._overlapping = True
+            end = item.end
+
+
+def _order(item: _Range) -> tuple[int, int, int]:
+    return item.start, item.end, item.tag

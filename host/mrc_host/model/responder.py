@@ -49,6 +49,10 @@ _PATIENCE_RTTS: Final = 4
 _FULL_PENALTY: Final = 127
 _ERROR: Final = int(QpState.ERROR)
 _LAST_HOP: Final = int(Trimmed.LAST_HOP)
+_NO_MARK: Final = int(Mark.NONE)
+_SKIP_ONCE: Final = int(Mark.SKIP_ONCE)
+_ALWAYS_SKIP: Final = int(Mark.ALWAYS_SKIP)
+_ACK_SYNDROME: Final = int(AethSyndrome.ACK)
 
 # Outcomes as plain numbers: an enumeration costs a call each time it is used as one.
 _ACCEPTED: Final = int(PortCounter.ACCEPTED)
@@ -358,7 +362,7 @@ class ModelResponder(Responder):
 
     def _acknowledge(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         answer = ModelPacket(_ACK, packet.qp, packet.psn)
-        answer.syndrome = int(AethSyndrome.ACK)
+        answer.syndrome = _ACK_SYNDROME
         self._enqueue(qp, answer, self._plane(packet))
         self._shell.count(_ACK_SENT)
 
@@ -402,8 +406,8 @@ class ModelResponder(Responder):
 
     def _mark(self, qp: ReceiveQp, packet: ModelPacket) -> int:
         if self._watches_marks and qp.marks(packet.ev) >= self._options.always_skip_after:
-            return int(Mark.ALWAYS_SKIP)
-        return int(Mark.SKIP_ONCE if packet.marked else Mark.NONE)
+            return _ALWAYS_SKIP
+        return _SKIP_ONCE if packet.marked else _NO_MARK
 
     def fill(self, packet: ModelPacket) -> None:
         """Fill the receive state into an answer that is sent now, and the time it took."""
@@ -421,7 +425,7 @@ class ModelResponder(Responder):
         tracker = qp.tracker
         if opcode == _ACK:
             packet.message_number = tracker.messages
-            if packet.syndrome == AethSyndrome.ACK:
+            if packet.syndrome == _ACK_SYNDROME:
                 packet.psn = tracker.cumulative
         elif opcode == _SACK:
             packet.psn = packet.cumulative_psn = tracker.cumulative

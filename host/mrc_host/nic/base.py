@@ -62,7 +62,7 @@ class Frame(NamedTuple):
     data: bytes
 
 
-class Watch(NamedTuple):
+class Watch:
     """A write of the engine into a watched range of memory.
 
     Parameters
@@ -75,10 +75,22 @@ class Watch(NamedTuple):
         From the first to the last byte written.
     """
 
-    time_ps: int
-    tag: int
-    address: int
-    length: int
+    __slots__ = ("address", "length", "tag", "time_ps")
+
+    def __init__(self, time_ps: int, tag: int, address: int, length: int) -> None:
+        self.time_ps: int = time_ps
+        self.tag: int = tag
+        self.address: int = address
+        self.length: int = length
+
+    def __repr__(self) -> str:
+        return f"Watch({self.time_ps}, {self.tag}, {self.address}, {self.length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Watch) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
 
 class RegisterRead(NamedTuple):
