@@ -42,6 +42,7 @@ class RegisterNic(Nic):
         self.tables: dict[tuple[int, int], dict[str, int]] = {}
         self.events: list[dict[str, int]] = []
         self.controlled = flags is not None
+        self.refused: set[tuple[int, int]] = set()
         self.watches: dict[int, tuple[int, int]] = {}
         self.written: list[tuple[int, int]] = []
         self.link_up = (1 << config.planes) - 1
@@ -107,7 +108,7 @@ class RegisterNic(Nic):
 
     def _command(self, table, write, count, index):
         known = {int(item): item for item in (*TableId, *(ControlTableId if self.controlled else ()))}
-        if table not in known:
+        if table not in known or (table, index) in self.refused:
             return False
         description = TABLES.get(known[table])
         entry = self.row(table, index)

@@ -62,6 +62,7 @@ def expected_names():
     }
     for name, kind in STATES.items():
         names |= {f"{name}.{member}" for member in kind.__members__}
+    names |= {"ev_query.done", "ev_query.success", "ev_batch_error.number", "ev_batch_error.success"}
     names |= {f"qp.{name}" for name in (*attribute_names(), *UNSUPPORTED_VERBS)}
     for kind in (device.EvFormat, device.EvProfile, device.CcProfile):
         names |= {f"{kind.kind}.{name}" for name in kind.names}

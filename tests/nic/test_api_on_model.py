@@ -359,3 +359,27 @@ def test_probes_of_paths_and_updates_of_ports():
     world.run(50)
     assert batch.poll() and batch.results[0].answered
     assert b.pair.query().peer_ports == 0b10
+
+
+def test_a_controller_asks_at_simulated_times():
+    world = World()
+    a = world.ends[0]
+    (profile, _), session = world.profiles, world.session
+    session.attach(a.context)
+    keys = [entry.ev for entry in profile.query_ev_array()]
+    bad = [key for key in keys if key.port == 1 and key.value >> 16 & 0xFF == 2]
+    session.fault(kind="blackhole", link="p0.t0.1-p0.t1.2")
+    a.pair.write(1, **a.place())
+    begin = a.context.nic.time_ps
+    queries = []
+    for microseconds in (0, 100):
+        with a.context.driver.at(begin + microseconds * 1_000_000):
+            queries.append(profile.query_ev_state(keys))
+    assert {entry.state for query in queries for entry in query} == {EvState.UNKNOWN}
+    world.run(50)
+    assert queries[0].done and not queries[1].done
+    assert {entry.state for entry in queries[0]} == {EvState.GOOD}
+    world.run(60)
+    assert queries[1].done and all(queries[1].success)
+    assert [entry.ev for entry in queries[1] if entry.state is EvState.ASSUMED_BAD] == bad
+    assert queries[1] == profile.query_ev_state(keys)

@@ -33,7 +33,7 @@ from mrc_host.nic.device import (
 from mrc_host.nic.driver import Driver
 from mrc_rtl import wire
 from mrc_rtl.config import NicConfig
-from mrc_rtl.tables import CQE, GATEWARE_FLAGS, TEMPLATE_IMAGE_OFFSET, TableId
+from mrc_rtl.tables import CQE, GATEWARE_FLAGS, TEMPLATE_IMAGE_OFFSET, ControlTableId, TableId
 
 OWN, PEER = wire.inner_address(1), wire.inner_address(2)
 IDENTITY = Identity(OWN, 0x0801, (0x020000000001, 0x020000010001), (0x0201, 0x0202))
@@ -446,6 +446,29 @@ def test_scheduled_calls_take_effect_at_their_time(context):
     assert begin + 50_000_000 < outputs.frames[0].time_last_bit_ps < begin + 52_000_000
     assert context.take_reads(outputs.reads) == []
     assert context.driver.read_table(TableId.QP_SEND, 0)["state"] == QpState.ERROR
+
+
+def test_tables_are_read_at_a_time(context):
+    driver, nic = context.driver, context.nic
+    rows = [{"value": 0xC0000000 + n, "port": n + 1} for n in range(2)]
+    for index, fields in enumerate(rows):
+        driver.write_table(TableId.EV_VALUE, index, fields)
+    answers = []
+    driver.start_read(TableId.EV_VALUE, 0, answers.append)
+    assert answers == rows[:1]
+    begin = nic.time_ps + 1_000_000
+    with driver.at(begin):
+        for index in range(2):
+            driver.start_read(TableId.EV_VALUE, index, answers.append)
+        driver.write_table(TableId.EV_VALUE, 1, {"value": 7, "port": 1})
+        driver.start_read(TableId.EV_VALUE, 1, answers.append)
+    assert context.take_reads(nic.run(begin).reads) == [] and answers == rows[:1]
+    assert context.take_reads(nic.run(begin + 10_000_000).reads) == []
+    assert answers == [rows[0], *rows, {"value": 7, "port": 1}]
+    with driver.at(nic.time_ps):
+        driver.start_read(ControlTableId.EV_ENTRY, 0, answers.append)
+    context.take_reads(nic.run(nic.time_ps + 10_000_000).reads)
+    assert answers[-1] is None, "the gateware has no such table"
 
 
 def test_counters_are_read_by_name(context):

@@ -3,7 +3,7 @@
 Sweep: offline and online, copies, every refusal, batch limits, the device's own view of states.
 Stimulus: batches on EXPLICIT profiles of a device of tables; states put there as the device would.
 Checks: array, rows of EV_ENTRY and EV_SET, which entries succeeded, errno and rule of the one that did not.
-Timing: one scheduled query.
+Timing: scheduled queries.
 """
 
 import pytest
@@ -153,8 +153,39 @@ def test_the_device_tells_which_are_assumed_bad(profile):
     row(profile, 1, 1).update(state=EvState.ASSUMED_BAD, bad_qps=3)
     answers = profile.query_ev_array(2)
     assert answers == [EvArrayEntry(KEYS[2], GOOD), EvArrayEntry(KEYS[3], EvState.ASSUMED_BAD, 3)]
-    with profile.context.driver.at(1_000_000):
-        assert profile.query_ev_state([KEYS[3]]) == [EvArrayEntry(KEYS[3], EvState.UNKNOWN)]
+
+
+def test_at_a_simulated_time_answers_come_later(profile):
+    context = profile.context
+    profile.modify_ev_state([EvStateChange(KEYS[0], DENIED)])
+    row(profile, 1, 1).update(state=EvState.ASSUMED_BAD, bad_qps=3)
+    with context.driver.at(1_000_000):
+        query = profile.query_ev_state([KEYS[3], KEYS[0], KEYS[2]])
+        everything = profile.query_ev_array()
+        with failed(1, "ENOENT", "ev", "in the profile's array") as caught:
+            profile.query_ev_state([KEYS[1], EvKey(7, 1), KEYS[2]])
+    # What the host decided it knows; the rest only the device does.
+    unknown = [EvArrayEntry(key, EvState.UNKNOWN) for key in KEYS]
+    assert query == [unknown[3], EvArrayEntry(KEYS[0], DENIED), unknown[2]]
+    assert query.success == [None, True, None] and not query.done and not everything.done
+    assert caught.value.success == (True, False, False) and caught.value.results == [unknown[1]]
+    assert context.take_reads(context.nic.run(2_000_000).reads) == []
+    bad = EvArrayEntry(KEYS[3], EvState.ASSUMED_BAD, 3)
+    assert query == [bad, EvArrayEntry(KEYS[0], DENIED), EvArrayEntry(KEYS[2], GOOD)]
+    assert query.done and query.success == [True] * 3
+    assert everything.done and everything[3] == bad
+    assert caught.value.results == [EvArrayEntry(KEYS[1], GOOD)]
+
+
+def test_a_device_that_refuses_to_tell(profile):
+    context = profile.context
+    with context.driver.at(1_000_000):
+        query = profile.query_ev_state([KEYS[3], KEYS[2]])
+    context.nic.refused.add((ControlTableId.EV_ENTRY, (profile.number * 2 + 1) * 32 + 1))
+    context.take_reads(context.nic.run(2_000_000).reads)
+    assert query == [EvArrayEntry(KEYS[3], EvState.UNKNOWN), EvArrayEntry(KEYS[2], GOOD)]
+    assert query.done and query.success == [False, True]
+    assert profile.query_ev_state([KEYS[3]]).success == [False]
 
 
 def test_ranges_and_batches(profile):

@@ -18,6 +18,7 @@ from mrc_host.fabric.faults.running import RunningFault, RunningFaults
 from mrc_host.fabric.model import Fabric
 from mrc_host.fabric.spec import config_errors
 from mrc_host.nic.base import NEVER, Nic
+from mrc_host.nic.context import Context
 
 __all__ = ["Session"]
 
@@ -53,6 +54,21 @@ class Session:
         self.fabric = fabric
         self.time_ps = max(nic.time_ps for nic in nics)
         self._seed = seed
+        self._contexts: dict[int, Context] = {}
+
+    def attach(self, context: Context) -> None:
+        """Hand a device the answers to what is asked at a time (``with context.driver.at(time_ps):``).
+
+        Raises
+        ------
+        ConfigError
+            Its NIC is none of the session's.
+        """
+        for number, nic in enumerate(self.nics):
+            if nic is context.nic:
+                self._contexts[number] = context
+                return
+        raise ConfigError("session.attach", "a device of the session", context.nic)
 
     def run(self, microseconds: float) -> None:
         """Let time go on.
@@ -75,11 +91,14 @@ class Session:
             self.time_ps = min(end_ps, max(self.time_ps + self.fabric.lookahead_ps, quiet))
             for arrival in self.fabric.advance(self.time_ps):
                 self.nics[arrival.nic].deliver(arrival.port, arrival.time_first_bit_ps, arrival.frame)
+            outputs = [nic.run(max(nic.time_ps, self.time_ps)) for nic in self.nics]
             frames = [
                 (frame.time_last_bit_ps, number * nic.config.planes + frame.port, frame.sequence, frame.data)
                 for number, nic in enumerate(self.nics)
-                for frame in nic.run(max(nic.time_ps, self.time_ps)).frames
+                for frame in outputs[number].frames
             ]
+            for number, context in self._contexts.items():
+                context.take_reads(outputs[number].reads)
             for time_ps, port, _, data in sorted(frames, key=lambda item: item[:3]):
                 self.fabric.transmit(port, time_ps, data)
 

@@ -304,7 +304,7 @@ class Context:
         return events
 
     def take_reads(self, reads: Sequence[RegisterRead]) -> list[AsyncEvent]:
-        """Handle the answers to ``driver.request_event`` and to the driver's own checks.
+        """Handle the answers to ``driver.request_event``, to queries at a time, and the driver's own checks.
 
         Raises
         ------

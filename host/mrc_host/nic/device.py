@@ -27,7 +27,7 @@ from mrc_host.nic.connection import Endpoint, RemoteRegion
 from mrc_host.nic.context import AsyncEvent, Context, Identity, Settings
 from mrc_host.nic.counters import Counters, read_counters
 from mrc_host.nic.endpoint_operations import EndpointBatch, EndpointRequest, EndpointResult
-from mrc_host.nic.ev_batch import EvArrayEntry, EvBatchError, EvFlag, EvReplacement, EvStateChange
+from mrc_host.nic.ev_batch import EvArrayEntry, EvBatchError, EvFlag, EvQuery, EvReplacement, EvStateChange
 from mrc_host.nic.ev_checks import EvEventMask, EvMode
 from mrc_host.nic.ev_format import EvFormat, EvFormatMode
 from mrc_host.nic.ev_profile import EvProfile
@@ -84,6 +84,7 @@ __all__ = [
     "EvKey",
     "EvMode",
     "EvProfile",
+    "EvQuery",
     "EvReplacement",
     "EvState",
     "EvStateChange",

@@ -2,20 +2,24 @@
 
 The driver works at once or at a time. At once (``time_ps`` None, for set-up) each access lets the NIC's time
 go on until it is answered. At a time (:meth:`Driver.at`, while a simulation runs) writes are queued at that
-simulated time and carried out in order; nothing can be read back then.
+simulated time and carried out in order; what is read comes later (:meth:`Driver.start_read`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from mrc_host.errors import InfrastructureError
 from mrc_host.nic.base import Nic, RegisterError, RegisterRead
 from mrc_rtl.registers import Register, config_hash, register_map
 from mrc_rtl.tables import TABLES, ControlTableId, TableId
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "TableAnswer"]
+
+TableAnswer = Callable[[dict[str, int] | None], None]
+"""Gets the fields of a table's entry, or None when the owner refused."""
 
 WORD_MASK = 0xFFFFFFFF
 MAGIC = 0x4D524331
@@ -23,6 +27,26 @@ MAGIC = 0x4D524331
 COMMAND_TAG = 1 << 40
 EVENT_TAG = COMMAND_TAG + 1
 IGNORED_TAG = COMMAND_TAG + 2
+#: Table reads have numbers from here on.
+TABLE_TAG = COMMAND_TAG + 16
+
+
+@dataclass
+class _TableRead:
+    """A table's entry that was asked for at a time.
+
+    Parameters
+    ----------
+    table : TableId or ControlTableId
+    answer : callable
+        Gets the fields.
+    values : list of int
+        Words of the bus that have come: halves of the entry's words, then the command's status.
+    """
+
+    table: TableId | ControlTableId
+    answer: TableAnswer
+    values: list[int] = field(default_factory=list)
 
 
 class Driver:
@@ -48,6 +72,8 @@ class Driver:
         self.nic = nic
         self.registers = register_map()
         self.time_ps: int | None = None
+        self._table_reads: dict[int, _TableRead] = {}
+        self._next_table_read = TABLE_TAG
         magic, version = self.read("magic"), self.read_fields("version")
         if magic != MAGIC or version["major"] != 1:
             raise InfrastructureError(
@@ -167,13 +193,41 @@ class Driver:
         self._check_command(table, index)
         return [halves[2 * number] | halves[2 * number + 1] << 32 for number in range(count)]
 
+    def start_read(self, table: TableId | ControlTableId, index: int, answer: TableAnswer) -> None:
+        """Read an entry of a described table, at once or at a time.
+
+        Parameters
+        ----------
+        table : TableId or ControlTableId
+        index : int
+        answer : callable
+            Gets the fields, or None when the owner refuses: during this call when it is at once, otherwise
+            during the :meth:`take_reads` that gets the last of the answers.
+        """
+        if self.time_ps is None:
+            try:
+                fields = self.read_table(table, index)
+            except RegisterError:
+                answer(None)
+                return
+            answer(fields)
+            return
+        tag, self._next_table_read = self._next_table_read, self._next_table_read + 1
+        self._table_reads[tag] = _TableRead(table, answer)
+        count, data = TABLES[table].words, self.registers["data"]
+        self._command(table, index, count, write=False)
+        for number in range(2 * count):
+            self.nic.schedule_read(self.time_ps, data.address(number), tag)
+        self.nic.schedule_read(self.time_ps, self.registers["command_status"].offset, tag)
+
     def request_event(self) -> None:
         """Ask for the oldest event; :meth:`take_reads` returns it (at a time only)."""
         assert self.time_ps is not None
         self.nic.schedule_read(self.time_ps, self.registers["event"].offset, EVENT_TAG)
 
     def take_reads(self, reads: Sequence[RegisterRead]) -> list[tuple[int, dict[str, int]]]:
-        """Check the driver's own scheduled reads; return (time, fields) of each answer to request_event.
+        """Check the driver's own scheduled reads, hand over those of tables, and return (time, fields) of
+        each answer to request_event.
 
         Raises
         ------
@@ -188,7 +242,22 @@ class Driver:
                 raise RegisterError(
                     f"a table command before {read.time_ps} ps must be allowed, but was refused"
                 )
+            elif read.tag in self._table_reads:
+                self._take_table_read(read.tag, read.value)
         return events
+
+    def _take_table_read(self, tag: int, value: int) -> None:
+        pending = self._table_reads[tag]
+        description, values = TABLES[pending.table], pending.values
+        values.append(value)
+        if len(values) <= 2 * description.words:
+            return
+        del self._table_reads[tag]
+        if self.registers["command_status"].unpack(value)["error"]:
+            pending.answer(None)
+            return
+        words = [values[2 * n] | values[2 * n + 1] << 32 for n in range(description.words)]
+        pending.answer(description.unpack(words))
 
     # -- inside ------------------------------------------------------------------------------------------
 

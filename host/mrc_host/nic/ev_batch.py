@@ -14,7 +14,15 @@ from mrc_host.nic.ev_values import EvKey
 from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl.tables import EvState
 
-__all__ = ["EvArrayEntry", "EvBatchError", "EvFlag", "EvReplacement", "EvStateChange", "run_batch"]
+__all__ = [
+    "EvArrayEntry",
+    "EvBatchError",
+    "EvFlag",
+    "EvQuery",
+    "EvReplacement",
+    "EvStateChange",
+    "run_batch",
+]
 
 _Entry = TypeVar("_Entry")
 _Result = TypeVar("_Result")
@@ -72,7 +80,7 @@ class EvArrayEntry:
     ----------
     ev : EvKey
     state : EvState
-        ASSUMED_BAD when any QP holds it so; UNKNOWN while the device cannot be asked.
+        ASSUMED_BAD when any QP holds it so; UNKNOWN until the device has answered, and when it refuses.
     bad_qps : int
         QPs in which it is ASSUMED_BAD.
     """
@@ -80,6 +88,40 @@ class EvArrayEntry:
     ev: EvKey
     state: EvState
     bad_qps: int = 0
+
+
+class EvQuery(list[EvArrayEntry]):
+    """The answers of QUERY_EV_STATE or QUERY_EV_ARRAY, in the order of the questions.
+
+    At once, all are there. A query at a simulated time is answered later: until then entries that only the
+    device can tell are UNKNOWN.
+
+    Attributes
+    ----------
+    success : list of bool or None
+        For each entry whether it was answered; None while it is not known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.success: list[bool | None] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether every entry was answered or refused."""
+        return None not in self.success
+
+    def expect(self, key: EvKey) -> int:
+        """Add an entry that waits for its answer, and return its number."""
+        self.append(EvArrayEntry(key, EvState.UNKNOWN))
+        self.success.append(None)
+        return len(self) - 1
+
+    def answer(self, number: int, entry: EvArrayEntry | None) -> None:
+        """Take the answer of an entry; None when the device refuses."""
+        self.success[number] = entry is not None
+        if entry is not None:
+            self[number] = entry
 
 
 class EvBatchError(VerbsError):
@@ -91,11 +133,14 @@ class EvBatchError(VerbsError):
         Which entry, from 0.
     success : tuple of bool
         For each entry whether it was carried out.
+    results : sequence
+        What the call would have returned, for the entries before; of a query the :class:`EvQuery`.
     """
 
-    def __init__(self, cause: VerbsError, number: int, count: int) -> None:
+    def __init__(self, cause: VerbsError, number: int, count: int, results: Sequence[object] = ()) -> None:
         super().__init__(cause.name, f"entries[{number}].{cause.attribute}", cause.value, cause.rule)
         self.number = number
+        self.results = results
         self.success = (True,) * number + (False,) * (count - number)
 
 
@@ -131,5 +176,5 @@ def run_batch(
         try:
             results.append(action(entry))
         except VerbsError as error:
-            raise EvBatchError(error, number, len(entries)) from error
+            raise EvBatchError(error, number, len(entries), results) from error
     return results

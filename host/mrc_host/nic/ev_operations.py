@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mrc_host.nic.ev_array import EvArray
-from mrc_host.nic.ev_batch import EvArrayEntry, EvFlag, EvReplacement, EvStateChange, run_batch
+from mrc_host.nic.ev_batch import (
+    EvArrayEntry,
+    EvBatchError,
+    EvFlag,
+    EvQuery,
+    EvReplacement,
+    EvStateChange,
+    run_batch,
+)
 from mrc_host.nic.ev_checks import EvMode, check_settable
 from mrc_host.nic.ev_values import UNPOPULATED, EvEntry, EvKey, check_key
 from mrc_host.nic.life_cycle import LifeCycle, ProfileState
@@ -92,21 +100,31 @@ class EvOperations(LifeCycle):
         self._check_operation("MODIFY_EV_STATE")
         return run_batch(entries, EvStateChange, self._limit, self._change_state)
 
-    def query_ev_state(self, evs: Sequence[EvKey]) -> list[EvArrayEntry]:
+    def query_ev_state(self, evs: Sequence[EvKey]) -> EvQuery:
         """QUERY_EV_STATE: return the state of values; copies answer with the worst of theirs.
+
+        At a simulated time the answers come later, see :class:`EvQuery`.
 
         Raises
         ------
         VerbsError
             As :meth:`modify_ev_state`.
         EvBatchError
-            ENOENT for a value that the array does not have.
+            ENOENT for a value that the array does not have; those before it are asked, ``results``.
         """
         self._check_operation("QUERY_EV_STATE")
-        return run_batch(evs, EvKey, self._limit, self._query)
+        query = EvQuery()
+        try:
+            run_batch(evs, EvKey, self._limit, lambda key: self._ask(query, self.array.find(key)))
+        except EvBatchError as error:
+            error.results = query
+            raise
+        return query
 
-    def query_ev_array(self, first: int = 0, count: int | None = None) -> list[EvArrayEntry]:
+    def query_ev_array(self, first: int = 0, count: int | None = None) -> EvQuery:
         """QUERY_EV_ARRAY: return entries of the array, at most ``ev_op_max_entries`` at a time.
+
+        At a simulated time the answers come later, see :class:`EvQuery`.
 
         Parameters
         ----------
@@ -126,7 +144,10 @@ class EvOperations(LifeCycle):
         if count is None:
             count = min(size - first, self._limit)
         check_range("ev_array.count", count, 1, min(size - first, self._limit))
-        return [self._answer(entry) for entry in self.array.entries[first : first + count]]
+        query = EvQuery()
+        for entry in self.array.entries[first : first + count]:
+            self._ask(query, [entry])
+        return query
 
     def _check_range(self, values: Sequence[int]) -> None:
         if DeviceFlag.EV_EXPLICIT_RANGE not in self.context.capabilities.flags or not values:
@@ -195,18 +216,38 @@ class EvOperations(LifeCycle):
                 self._write(entry)
         return len(found)
 
-    def _query(self, key: EvKey) -> EvArrayEntry:
-        answers = [self._answer(entry) for entry in self.array.find(key)]
-        return max(answers, key=lambda answer: (answer.state, answer.bad_qps))
+    def _ask(self, query: EvQuery, copies: Sequence[EvEntry]) -> None:
+        """Add an entry to a query: what the host knows itself, else what the device says of each copy."""
+        key = copies[0].key
+        number = query.expect(key)
+        answers = [EvArrayEntry(key, copy.state) for copy in copies if not self._device_knows(copy)]
+        asked = [copy for copy in copies if self._device_knows(copy)]
+        refused = False
 
-    def _answer(self, entry: EvEntry) -> EvArrayEntry:
-        if self.state is not ProfileState.ONLINE or entry.state is not EvState.GOOD:
-            return EvArrayEntry(entry.key, entry.state)
-        if self.context.driver.time_ps is not None:
-            return EvArrayEntry(entry.key, EvState.UNKNOWN)
-        index = self.array.index(self.number, entry)
-        row = self.context.driver.read_table(ControlTableId.EV_ENTRY, index)
-        return EvArrayEntry(entry.key, EvState(row["state"]), row["bad_qps"])
+        def take(row: dict[str, int] | None) -> None:
+            nonlocal refused
+            refused = refused or row is None
+            answers.append(
+                EvArrayEntry(key, EvState(row["state"]), row["bad_qps"])
+                if row is not None
+                else EvArrayEntry(key, EvState.UNKNOWN)
+            )
+            finish()
+
+        def finish() -> None:
+            if len(answers) == len(copies):
+                worst = max(answers, key=lambda answer: (answer.state, answer.bad_qps))
+                query.answer(number, None if refused else worst)
+
+        if not asked:
+            finish()
+        for copy in asked:
+            index = self.array.index(self.number, copy)
+            self.context.driver.start_read(ControlTableId.EV_ENTRY, index, take)
+
+    def _device_knows(self, entry: EvEntry) -> bool:
+        """Whether a state may have changed without the host."""
+        return self.state is ProfileState.ONLINE and entry.state is EvState.GOOD
 
     def _write(self, entry: EvEntry, clear: bool = False) -> None:
         driver, index = self.context.driver, self.array.index(self.number, entry)
