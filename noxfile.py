@@ -61,6 +61,12 @@ def differential(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Throw a million hostile frames (-- --frames N, --nic model) at a NIC that serves a good peer."""
+    session.run(PYTHON, "tests/nic/fuzz_session.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format, and that generated files are current."""
     session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)

@@ -19,7 +19,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SESSIONS = {"sim", "tests", "tb", "lint", "types", "bench", "synth", "docs", "histories"}
+SESSIONS = {
+    "sim",
+    "tests",
+    "tb",
+    "lint",
+    "types",
+    "bench",
+    "synth",
+    "docs",
+    "histories",
+    "differential",
+    "fuzz",
+}
 TEXT_SUFFIXES = {
     ".py",
     ".md",
