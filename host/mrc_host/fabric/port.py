@@ -344,8 +344,8 @@ class Port:
         if depth < self.ecn_high:
             # Integers of any size: the product does not fit a word.
             draw: int = random_bits(self._seed, self._key, self._draws)
-            span: int = self.ecn_high - self.ecn_low
-            above: int = depth - self.ecn_low
+            span = int(self.ecn_high - self.ecn_low)
+            above = int(depth - self.ecn_low)
             self._draws += 1
             if draw * span >> 64 >= above:
                 return

@@ -208,6 +208,4 @@ class ReceiveTracker:
             elif shown:
                 high |= 1 << (place - 32)
             place += 1
-        bits: int = high
-        below: int = low
-        return base, bits << 32 | below
+        return base, int(high) << 32 | int(low)
