@@ -72,6 +72,12 @@ def test_messages_have_their_sizes_and_times(tmp_path: Path) -> None:
     assert found == [(0, 1000, 0), (0, 0, 30), (0, 2500, 30), (0, 2500, 30), (1, 3, 7.5)]
 
 
+def test_a_flow_of_nothing_but_immediates_completes(tmp_path: Path) -> None:
+    result = played(tmp_path, sends(bytes=0, count=3))
+    assert result.complete
+    assert result.metrics["messages_completed"].value == 3
+
+
 def test_what_stands_outstanding_is_bounded(tmp_path: Path) -> None:
     workload = {"kind": "messages", "outstanding_messages": 1, "messages": [sends(bytes=600, count=4)]}
     played(tmp_path, workload=workload)

@@ -66,6 +66,8 @@ class Memory(Section):
         Size; what the buffers need when left out.
     read_latency_ns, write_latency_ns : float
         From the address to the first beat; from the last beat to the response. Rounded up to clock cycles.
+    latency_jitter_ns : float
+        At most so much more, at random; answers stay in order.
     outstanding_bursts : int
         Bursts of each direction accepted before the first one is answered.
     """
@@ -73,6 +75,7 @@ class Memory(Section):
     size_mib: Annotated[int, whole(1, 1 << 16, "MiB")] | None = None
     read_latency_ns: Latency = 100.0
     write_latency_ns: Latency = 60.0
+    latency_jitter_ns: Annotated[float, number(NANOSECONDS, 0, 1e6)] = 0.0
     outstanding_bursts: Annotated[int, whole(1, 1024)] = 16
 
 
@@ -167,6 +170,8 @@ class QueuePairSection(Section):
         Round-trip time of the empty network the timers start from; the longest path's when left out.
     starting_psn : int, optional
         First PSN in both directions of every connection; drawn from the seed when left out.
+    dynamic_mpr : bool
+        Whether windows follow the MPR that SACKs tell.
     congestion_control : str
         ``none``, or ``nscc`` with the API's defaults for the fabric's rate and round-trip time.
     """
@@ -179,6 +184,7 @@ class QueuePairSection(Section):
     exponential_retries: Annotated[int, whole(0, 25)] = 25
     base_rtt_ns: Annotated[float, number(NANOSECONDS, 128, 8_000_000)] | None = None
     starting_psn: Annotated[int, whole(0, PSN_MASK)] | None = None
+    dynamic_mpr: Flag = False
     congestion_control: Annotated[str, choice("none", "nscc")] = "none"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.application import Host
-from mrc_host.experiment.nics import NicFactory, NicKinds, NicRequest, verilated_nic
+from mrc_host.experiment.nics import NicFactory, NicRequest, verilated_nic
 from mrc_host.experiment.packet_log import PacketLog
 from mrc_host.experiment.schema import MEBIBYTE, Experiment
 from mrc_host.experiment.script import RunningScript
@@ -84,6 +84,18 @@ class Testbed:
     nics: list[Nic] = field(default_factory=list)
     hosts: list[Host] = field(default_factory=list)
     applications: list[Transfer] = field(default_factory=list)
+
+    def start(self, start_ps: int, limit_ps: int) -> None:
+        """Give faults and controllers their times, and let NICs see the links that go down and up.
+
+        Parameters
+        ----------
+        start_ps, limit_ps : int
+            When the run begins, and when it ends at the latest.
+        """
+        for change in self.faults.start(start_ps, limit_ps):
+            self.nics[change.host].schedule_link(change.time_ps, change.plane, change.up)
+        self.script.start(start_ps, self.hosts)
 
     def close(self) -> None:
         """Free the NICs."""
@@ -157,7 +169,6 @@ def build_testbed(
                 hosts=topology.hosts,
                 seed=experiment.seed,
                 model=experiment.nic.model,
-                mixed=isinstance(factory, NicKinds) and len(set(factory.names)) > 1,
             )
             testbed.nics.append(factory(request))
     except BaseException:
@@ -232,6 +243,7 @@ def _memory_options(experiment: Experiment, config: NicConfig, flows: list[Flow]
         size=size,
         read_latency=_cycles(section.read_latency_ns, config),
         write_latency=_cycles(section.write_latency_ns, config),
+        latency_jitter=round(section.latency_jitter_ns * 1000) // config.clock_ps,
         outstanding=section.outstanding_bursts,
         seed=experiment.seed & 0xFFFFFFFF,
     )
@@ -274,7 +286,12 @@ def _connect(testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tu
         path = Path(plan.inner_address(host), plan.inner_address(other), plan.template(host, other))
         attributes: dict[str, Any] = {} if end.congestion is None else {"cc_profile": end.congestion}
         pairs[side].to_init(end.profile, **attributes)
-        pairs[side].to_rtr(path, endpoints[1 - side], path_mtu=experiment.mtu(config))
+        pairs[side].to_rtr(
+            path,
+            endpoints[1 - side],
+            path_mtu=experiment.mtu(config),
+            dynamic_mpr=experiment.qp.dynamic_mpr,
+        )
     for pair, endpoint in zip(pairs, endpoints, strict=True):
         pair.to_rts(
             sq_psn=endpoint.starting_psn,

@@ -191,7 +191,8 @@ class Transfer(Application):
             state.target = self._guarded(context, state.flow, RECEIVE_ZONE)
             state.target.data[:] = 0
             state.target_region = domain.register(state.target, remote)
-            context.nic.watch(_watch_tag(state), state.target.bus_address, state.target.length)
+            if state.flow.bytes:
+                context.nic.watch(_watch_tag(state), state.target.bus_address, state.flow.bytes)
         # Everything was allocated from the bottom up: nothing may ever be written from here on.
         self._top = context.allocator.allocate(1, ALIGNMENT).bus_address
 
