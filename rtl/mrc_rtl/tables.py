@@ -165,9 +165,12 @@ class DeviceFlag(IntFlag):
     EP_EV_PROBE = 1 << 15  # endpoint operation EV_PROBE
     EP_PORT_STATUS_UPDATE = 1 << 16  # endpoint operation PORT_STATUS_UPDATE, and reactions to a peer's
     PORT_EVENTS = 1 << 17  # events PORT_DOWN and PORT_UP
+    PROBE_ANSWERS = 1 << 18  # answers reliability probes
+    ENDPOINT_ANSWERS = 1 << 19  # answers endpoint requests, EV probes and port status updates
 
 
-#: What a device without table DEVICE can do, which is the gateware.
+#: What a device without table DEVICE can do, which is the gateware. It tells its peers so: once its responder
+#: answers probes and endpoint requests, PROBE_ANSWERS and ENDPOINT_ANSWERS here let models send them to it.
 GATEWARE_FLAGS = DeviceFlag.TRIM_NACK | DeviceFlag.FORMAT_STEV | DeviceFlag.FORMAT_SRV6
 
 
@@ -418,6 +421,8 @@ QP_OPTION = Table(
         _f("dynamic_mpr", 0, 9, 1, "obey the MPR in received SACKs"),
         _f("trim_nack_dest_unsupported", 0, 10, 1, "the peer does not answer trimmed packets: send NO_TRIM"),
         _f("svc_time_dest_unsupported", 0, 11, 1, "the peer's reflected timestamps include its service time"),
+        _f("probes_dest_unsupported", 0, 12, 1, "the peer does not answer reliability probes: send none"),
+        _f("requests_dest_unsupported", 0, 13, 1, "the peer does not answer endpoint requests: send none"),
         _f("own_mpr_psns", 0, 16, 13, "PSNs this responder tracks and advertises; 0 means the engine's ring"),
         _f("own_max_immediates", 0, 32, 16, "immediates it stashes; 0 means as many as the engine can"),
         _f("qps_per_peer", 1, 0, 16, "hint: QPs that share this peer, 0 unknown"),

@@ -270,6 +270,7 @@ def test_queue_pairs(data):
         "path_mtu": st.sampled_from([256, 1024]), "dest_qp_num": st.just(0x123), "rq_psn": st.just(5),
         "mpr_dest": st.integers(1, 255), "max_wimm_dest": st.integers(32, 100), "dynamic_mpr": st.booleans(),
         "trim_nack_dest_unsupported": st.booleans(), "svc_time_dest_unsupported": st.booleans(),
+        "probes_dest_unsupported": st.booleans(), "requests_dest_unsupported": st.booleans(),
         "sq_psn": st.just(7), "timeout": st.integers(0, 24), "retry": st.just(Retry(1, 2)), "mpr": st.just(1),
         "max_wimm": st.just(32),
     }  # fmt: skip

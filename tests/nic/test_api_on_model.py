@@ -7,6 +7,8 @@ Checks: bytes, completions, events, states as the API tells them.
 Timing: simulated microseconds, bounded.
 """
 
+from dataclasses import replace
+
 import pytest
 from model_world import MEMORY_BYTES, World
 
@@ -15,6 +17,7 @@ from mrc_host.nic.device import (
     Access,
     Buffer,
     CompletionStatus,
+    Endpoint,
     EndpointOperation,
     EndpointRequest,
     EndpointStatus,
@@ -27,12 +30,14 @@ from mrc_host.nic.device import (
     EvState,
     EvStateChange,
     NsccConfig,
+    Path,
     ProfileState,
     QpErrorReason,
     QpState,
     Retry,
     WorkRequestOpcode,
 )
+from mrc_host.packets.peek import peek
 from mrc_rtl import wire
 
 STATUS, REASON = CompletionStatus, QpErrorReason
@@ -383,3 +388,75 @@ def test_a_controller_asks_at_simulated_times():
     assert queries[1].done and all(queries[1].success)
     assert [entry.ev for entry in queries[1] if entry.state is EvState.ASSUMED_BAD] == bad
     assert queries[1] == profile.query_ev_state(keys)
+
+
+class Tapped:
+    """Counts the control packets that reach the T0 switches from hosts."""
+
+    def __init__(self, world):
+        self.seen = {}
+        for host in range(2):
+            for plane in range(2):
+                half = world.session.fabric.topology.host_link(host, plane).up
+                world.session.fabric.tap(half.name, self.look)
+
+    def look(self, direction, time_ps, frame):
+        opcode = peek(frame).opcode
+        self.seen[opcode] = self.seen.get(opcode, 0) + 1
+
+
+@pytest.mark.parametrize("probes", [True, False])
+@pytest.mark.parametrize("requests", [True, False])
+def test_what_a_peer_does_not_answer_is_not_sent(probes, requests):
+    world = World(connected=False)
+    a, b = world.ends
+    for end, profile in zip(world.ends, world.profiles, strict=True):
+        told = replace(end.peer.pair.endpoint(), probe_answers=probes, endpoint_answers=requests)
+        end.pair.to_init(profile)
+        end.pair.to_rtr(end.path, Endpoint.from_json(told.to_json()), path_mtu=4096)
+    for end in world.ends:
+        end.pair.to_rts(timeout=5, retry=Retry(7, 25))
+    tapped = Tapped(world)
+    # Values go bad, so that there is something to ask.
+    world.session.fault(kind="blackhole", link="p0.t0.1-p0.t1.1", to_us=100)
+    for number in range(4):
+        a.pair.write(number, **a.place())
+    world.run(300)
+    b.context.ports.modify(2, enabled=False)
+    world.run(2000)
+    assert statuses(a) == [STATUS.SUCCESS] * 4 and (b.target.buffer.data == 1).all()
+    assert (tapped.seen.get(wire.Opcode.PROBE, 0) > 0) == probes
+    assert (tapped.seen.get(wire.Opcode.ENDPOINT_REQUEST, 0) > 0) == requests
+    assert a.pair.query().peer_ports == (0b01 if requests else 0b11)
+
+
+@pytest.mark.parametrize("compensates", [True, False])
+def test_all_answers_of_a_batch_say_alike_whose_time_was_taken_out(compensates):
+    world = World(connected=False)
+    a, b = world.ends
+    for end, profile in zip(world.ends, world.profiles, strict=True):
+        end.pair.to_init(profile)
+        told = replace(end.peer.pair.endpoint(), svc_time=compensates)
+        end.pair.to_rtr(end.path, told, path_mtu=4096)
+    for end in world.ends:
+        end.pair.to_rts()
+    # Data of the asked host holds some answers back for more than a tick, and others not.
+    for number in range(4):
+        b.pair.write(number, **b.place())
+    profile = world.profiles[0]
+    keys = [entry.ev for entry in profile.query_ev_array()]
+    results = []
+    for _ in range(4):
+        requests = [EndpointRequest.of_profile(profile, key, a.path) for key in keys]
+        batch = a.context.endpoint_operations.post(requests)
+        world.run(20)
+        assert batch.poll()
+        results += batch.results
+    assert all(result.answered for result in results)
+    assert {result.adj_svc_time for result in results} == {compensates}
+    spread = max(result.rtt_ns for result in results) - min(result.rtt_ns for result in results)
+    assert spread > 0
+    own = Path(a.path.source, a.path.source, world.plan.template(0, 0))
+    alone = a.context.endpoint_operations.post([EndpointRequest.of_profile(profile, keys[0], own)])
+    world.run(20)
+    assert alone.poll() and not alone.results[0].adj_svc_time

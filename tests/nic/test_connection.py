@@ -28,6 +28,7 @@ def test_what_a_queue_pair_says():
     assert endpoint == Endpoint(
         0x100, 7, OWN, 1, 32, dynamic_mpr=True, trim_nack=True, svc_time=True,
         regions=(RemoteRegion(region.address, 8192, region.rkey, "weights"),),
+        probe_answers=True, endpoint_answers=True,
     )  # fmt: skip
     assert endpoint.region("weights").rkey == region.rkey
     with check_refused("ENOENT", "endpoint.regions.name", "one the other end told of, got biases"):
@@ -37,9 +38,10 @@ def test_what_a_queue_pair_says():
 
 def test_the_text():
     assert json.loads(ENDPOINT.to_json()) == {
-        "format": "mrc-endpoint", "version": 1, "qp_number": 256, "starting_psn": 5,
+        "format": "mrc-endpoint", "version": 2, "qp_number": 256, "starting_psn": 5,
         "address": "fd00:0:0:1::1", "mpr": 8, "max_wimm": 64, "dynamic_mpr": True,
         "trim_nack": True, "svc_time": False, "protocol_version": 1,
+        "probe_answers": True, "endpoint_answers": True,
         "regions": [{"name": "weights", "address": "0x7f0000001000", "length": 8192, "rkey": "0x101"}],
     }  # fmt: skip
 
@@ -59,6 +61,7 @@ regions = st.builds(
         st.integers(0, (1 << 128) - 1),
         st.integers(1, 255), st.integers(1, 0xFFFF), st.booleans(), st.booleans(), st.booleans(),
         st.lists(regions, max_size=3).map(tuple),
+        probe_answers=st.booleans(), endpoint_answers=st.booleans(),
     )
 )  # fmt: skip
 def test_round_trip(endpoint):
@@ -77,8 +80,8 @@ def test_missing_keys(name):
     ("changes", "name", "attribute", "rule"),
     [
         ({"format": "json"}, "EINVAL", "format", "mrc-endpoint"),
-        ({"version": 2}, "EINVAL", "version", "1, got 2"),
-        ({"version": True}, "EINVAL", "version", "1, got True"),
+        ({"version": 1}, "EINVAL", "version", "2, got 1"),
+        ({"version": True}, "EINVAL", "version", "2, got True"),
         ({"colour": 1}, "EINVAL", "key", "one of qp_number, starting_psn"),
         ({"qp_number": 2}, "EINVAL", "qp_number", "between 3 and"),
         ({"starting_psn": 1 << 24}, "EINVAL", "starting_psn", "between 0 and"),
@@ -90,6 +93,8 @@ def test_missing_keys(name):
         ({"dynamic_mpr": 1}, "EINVAL", "dynamic_mpr", "true or false"),
         ({"trim_nack": None}, "EINVAL", "trim_nack", "true or false"),
         ({"svc_time": "no"}, "EINVAL", "svc_time", "true or false"),
+        ({"probe_answers": 1}, "EINVAL", "probe_answers", "true or false"),
+        ({"endpoint_answers": "yes"}, "EINVAL", "endpoint_answers", "true or false"),
         ({"protocol_version": 0}, "EINVAL", "protocol_version", "between 1 and"),
         ({"protocol_version": 2}, "EOPNOTSUPP", "protocol_version", "a mask with version 1"),
         ({"regions": {}}, "EINVAL", "regions", "a list"),

@@ -9,11 +9,12 @@ Timing: none.
 
 import pytest
 from control import IDENTITY, OWN, PEER, PEER_END, check_refused, make_context, stev_format
-from register_nic import CONFIG, RegisterNic
+from register_nic import CONFIG, FULL, RegisterNic
 
 from mrc_host.fabric.usid import QpTemplate
 from mrc_host.nic.device import (
     Context,
+    DeviceFlag,
     EventKind,
     EvFormatMode,
     EvMode,
@@ -27,7 +28,7 @@ from mrc_host.nic.device import (
     WriteRequest,
 )
 from mrc_host.nic.qp_attributes import UNSUPPORTED_VERBS
-from mrc_rtl.tables import ControlTableId, TableId, WorkRequestOpcode
+from mrc_rtl.tables import GATEWARE_FLAGS, ControlTableId, TableId, WorkRequestOpcode
 
 RTR = {"path": Path(OWN, PEER), "path_mtu": 256, "dest_qp_num": 0x123, "rq_psn": 0, "mpr_dest": 1}
 
@@ -43,12 +44,14 @@ def test_all_options_reach_the_device():
     hint = QpHint(num_qps_per_peer=2, num_send_peers=3, num_remote_recv_peers=7, vendor=b"x" * 128)
     pair.to_init(profile, protocol_version=1, hint=hint)
     pair.modify(
-        QpState.RTR, **RTR, dynamic_mpr=True, trim_nack_dest_unsupported=True, svc_time_dest_unsupported=True
-    )
+        QpState.RTR, **RTR, dynamic_mpr=True, trim_nack_dest_unsupported=True, svc_time_dest_unsupported=True,
+        probes_dest_unsupported=True, requests_dest_unsupported=True,
+    )  # fmt: skip
     pair.to_rts(mpr=4, max_wimm=100)
     assert context.nic.row(ControlTableId.QP_OPTION) == {
         "cc_profile": 0, "cc_enabled": 0, "dynamic_mpr": 1, "trim_nack_dest_unsupported": 1,
-        "svc_time_dest_unsupported": 1, "own_mpr_psns": 512, "own_max_immediates": 100, "qps_per_peer": 2,
+        "svc_time_dest_unsupported": 1, "probes_dest_unsupported": 1, "requests_dest_unsupported": 1,
+        "own_mpr_psns": 512, "own_max_immediates": 100, "qps_per_peer": 2,
         "send_peers": 3, "receive_peers": 7,
     }  # fmt: skip
 
@@ -59,7 +62,23 @@ def test_what_the_peer_says_is_taken():
     pair.to_init(profile)
     pair.to_rtr(Path(OWN, PEER), PEER_END, path_mtu=256)
     option = context.nic.row(ControlTableId.QP_OPTION)
-    assert (option["trim_nack_dest_unsupported"], option["svc_time_dest_unsupported"]) == (0, 1)
+    names = ("trim_nack", "svc_time", "probes", "requests")
+    assert [option[f"{name}_dest_unsupported"] for name in names] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("flags", [None, GATEWARE_FLAGS, FULL])
+def test_a_device_tells_what_it_answers(flags):
+    told = new_pair(make_context(flags))[0].endpoint()
+    able = GATEWARE_FLAGS if flags is None else flags
+    assert told.probe_answers is (DeviceFlag.PROBE_ANSWERS in able)
+    assert told.endpoint_answers is (DeviceFlag.ENDPOINT_ANSWERS in able)
+    context = make_context()
+    pair, profile = new_pair(context)
+    pair.to_init(profile)
+    pair.to_rtr(Path(OWN, PEER), told, path_mtu=256)
+    option = context.nic.row(ControlTableId.QP_OPTION)
+    assert option["probes_dest_unsupported"] == (not told.probe_answers)
+    assert option["requests_dest_unsupported"] == (not told.endpoint_answers)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +114,14 @@ def test_attributes_of_init(name, attribute, value, rule):
 
 
 @pytest.mark.parametrize(
-    "attribute", ["dynamic_mpr", "trim_nack_dest_unsupported", "svc_time_dest_unsupported"]
+    "attribute",
+    [
+        "dynamic_mpr",
+        "trim_nack_dest_unsupported",
+        "svc_time_dest_unsupported",
+        "probes_dest_unsupported",
+        "requests_dest_unsupported",
+    ],
 )
 def test_switches_are_truth_values(attribute):
     context = make_context()

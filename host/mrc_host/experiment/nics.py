@@ -15,22 +15,12 @@ from mrc_rtl.config import NicConfig
 
 __all__ = [
     "NIC_FACTORIES",
-    "WITHOUT_PROBES",
     "NicFactory",
     "NicKinds",
     "NicRequest",
     "model_nic",
     "verilated_nic",
 ]
-
-WITHOUT_PROBES: Mapping[str, object] = {
-    "reverse_probes": False,
-    "recovery_probes": False,
-    "tail_probe": False,
-    "stale_probe": False,
-    "port_status_updates": False,
-}
-"""Options of a model NIC whose peers may be gateware, which drops probes and endpoint operations."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +45,6 @@ class NicRequest:
         Of the run.
     model : mapping
         Options of model NICs, by the names of ``mrc_host.model.options``.
-    mixed : bool
-        The peers may be of another kind.
     """
 
     host: int
@@ -67,7 +55,6 @@ class NicRequest:
     hosts: int = 1
     seed: int = 0
     model: Mapping[str, object] = field(default_factory=dict)
-    mixed: bool = False
 
 
 NicFactory = Callable[[NicRequest], Nic]
@@ -86,12 +73,11 @@ def model_nic(request: NicRequest) -> Nic:
     from mrc_host.model.nic import ModelNic
     from mrc_host.model.options import ModelOptions
 
-    options = {**WITHOUT_PROBES, **request.model} if request.mixed else request.model
     return ModelNic(
         request.config,
         request.mac,
         request.memory,
-        options=ModelOptions.from_mapping(options),
+        options=ModelOptions.from_mapping(request.model),
         seed=request.seed << 16 | request.host,
     )
 

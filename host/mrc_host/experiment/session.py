@@ -90,7 +90,9 @@ class Session:
             quiet = min(self.fabric.next_arrival_bound_ps(), *(nic.next_activity_ps for nic in self.nics))
             self.time_ps = min(end_ps, max(self.time_ps + self.fabric.lookahead_ps, quiet))
             for arrival in self.fabric.advance(self.time_ps):
-                self.nics[arrival.nic].deliver(arrival.port, arrival.time_first_bit_ps, arrival.frame)
+                nic = self.nics[arrival.nic]
+                # Calls of the API took a cycle for a register: what came meanwhile is received behind them.
+                nic.deliver(arrival.port, max(nic.time_ps, arrival.time_first_bit_ps), arrival.frame)
             outputs = [nic.run(max(nic.time_ps, self.time_ps)) for nic in self.nics]
             frames = [
                 (frame.time_last_bit_ps, number * nic.config.planes + frame.port, frame.sequence, frame.data)

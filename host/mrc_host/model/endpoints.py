@@ -85,14 +85,25 @@ class Endpoints:
         if index < 0:
             return
         slot = self.table.slots[index]
-        service_ticks = packet.timestamp - slot.timestamp & 0xFFFF
-        if service_ticks >= 0x8000:
-            service_ticks = 0
-        rtt = (packet.received_ps - slot.sent_ps) // 1000 - service_ticks * TIMESTAMP_TICK_NS
+        rtt = (packet.received_ps - slot.sent_ps) // 1000
+        adjusted = self._compensates(slot.fields["peer_high"] << 64 | slot.fields["peer_low"])
+        if adjusted:
+            service_ticks = packet.timestamp - slot.timestamp & 0xFFFF
+            if service_ticks < 0x8000:
+                rtt -= service_ticks * TIMESTAMP_TICK_NS
         slot.fields["rtt"] = max(0, rtt)
-        slot.fields["adjusted"] = int(service_ticks != 0)
+        slot.fields["adjusted"] = int(adjusted)
         slot.fields["answer_port"] = packet.plane + 1
         self._finish(index, EndpointStatus.ANSWERED)
+
+    def _compensates(self, peer: int) -> bool:
+        """Whether a peer takes its service time out of reflected timestamps.
+
+        Nothing on the wire says so, and a time below one tick does not show: what counts is what the peer
+        said when a QP was connected with it. Of others, and of this host, all of the time is told.
+        """
+        index = self._qp_of(peer)
+        return index >= 0 and not self._side.qps[index].option.get("svc_time_dest_unsupported", 0)
 
     def _timed_out(self, key: int) -> None:
         index = key >> 16
@@ -129,7 +140,7 @@ class Endpoints:
                 self._prober.ask_soon(qp)
             side.wake(qp)
             address = self._shell.peer_address(qp.index)
-            if address:
+            if address and not qp.option.get("requests_dest_unsupported", 0):
                 addresses.add(address)
         if self._tells:
             control = self._binder.control

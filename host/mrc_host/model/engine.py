@@ -119,7 +119,7 @@ class ModelEngine(Shell, CommandPort):
         self._memory_port = MemoryPort(memory, config.clock_ps, self.agenda)
         self.regions = MemoryRegions(config.memory_regions)
         self.rings = CompletionRings(config.completion_queues)
-        self.notices = Notices(config)
+        self.notices = Notices(config, options.service_time)
         self._entries: deque[tuple[int, bytes]] = deque()
         self._templates = TemplateTable(config.qps)
         self.counters: list[int] = [0] * (planes * PORT_COUNTERS + _GLOBAL_COUNTERS)

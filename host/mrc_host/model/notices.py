@@ -23,11 +23,16 @@ class Notices:
     Parameters
     ----------
     config : NicConfig
+    service_time : bool
+        The responder takes its service time out of reflected timestamps.
     """
 
-    __slots__ = ("_dropped", "_planes", "_unreported", "ring")
+    __slots__ = ("_dropped", "_flags", "_planes", "_unreported", "ring")
 
-    def __init__(self, config: NicConfig) -> None:
+    def __init__(self, config: NicConfig, service_time: bool = True) -> None:
+        self._flags: int = int(MODEL_FLAGS) & _ALL_FLAGS
+        if not service_time:
+            self._flags &= ~int(DeviceFlag.SVC_TIME)
         self._planes: int = config.planes
         self._dropped: int = 0
         self._unreported: int = 0
@@ -58,7 +63,7 @@ class Notices:
             "notice_consumer": ring.consumer,
             "notice_producer": ring.producer,
             "notice_dropped": self._dropped & 0xFFFF_FFFF,
-            "flags": int(MODEL_FLAGS) & _ALL_FLAGS,
+            "flags": self._flags,
             "ev_count_align": self._planes,
             "endpoint_slots": ENDPOINT_SLOTS,
             "cc_profiles": CC_PROFILES,

@@ -53,7 +53,7 @@ class Prober:
         changed = self._side.changed
         while changed:
             qp = changed.pop()
-            if not self._recovers or qp.state != QpState.RTS:
+            if not self._recovers or qp.state != QpState.RTS or not self._answers(qp):
                 continue
             for plane, words in enumerate(qp.evs.planes):
                 places = words.bad | self._floored(qp, plane)
@@ -146,7 +146,7 @@ class Prober:
 
     def watch_tail(self, qp: SendQp) -> None:
         """See that somebody looks at the tail of a QP that has something out."""
-        if self._tail and qp.tail_alarm_ps < 0 and qp.tracker.missing:
+        if self._tail and qp.tail_alarm_ps < 0 and qp.tracker.missing and self._answers(qp):
             qp.tail_alarm_ps = self._shell.now_ps + qp.base_rtt_ps + qp.target_delay_ps
             self._shell.schedule(qp.tail_alarm_ps, self._look_at_tail, qp.generation << 8 | qp.index)
 
@@ -171,9 +171,14 @@ class Prober:
         qp.tail_alarm_ps = due
         self._shell.schedule(due, self._look_at_tail, key)
 
+    @staticmethod
+    def _answers(qp: SendQp) -> bool:
+        """Whether the peer answers reliability probes, as it said when the QP was connected."""
+        return not qp.option.get("probes_dest_unsupported", 0)
+
     def ask_soon(self, qp: SendQp) -> None:
         """A port went down: one base RTT later ask about what was sent there."""
-        if self._stale and qp.state == QpState.RTS and qp.tracker.missing:
+        if self._stale and qp.state == QpState.RTS and qp.tracker.missing and self._answers(qp):
             self._shell.schedule(
                 self._shell.now_ps + qp.base_rtt_ps, self._ask, qp.generation << 8 | qp.index
             )
@@ -192,7 +197,7 @@ class Prober:
         if not usable:
             return
         missing = tracker.first_missing()
-        last_plane = tracker.ev[tracker.slot(missing)] // qp.evs.stride
+        last_plane = int(tracker.ev[tracker.slot(missing)]) // qp.evs.stride
         others = usable & ~(1 << last_plane) or usable
         qp.tail_turn = (qp.tail_turn + 1) % self._side.planes
         ahead = others >> qp.tail_turn << qp.tail_turn or others

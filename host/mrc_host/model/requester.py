@@ -368,8 +368,10 @@ class ModelRequester(Requester):
         return self.side.qps[qp].last_sent_ps
 
     def good_evs(self, qp: int, plane: int) -> list[int]:
-        """Values of the QP's EVs on a plane that may be used now."""
+        """Values of the QP's EVs on a plane that may be used now; none when nobody answers probes of them."""
         half, profiles = self.side.qps[qp], self.side.profiles
+        if half.option.get("requests_dest_unsupported", 0):
+            return []
         good = half.evs.planes[plane].good
         return [
             profiles.value[profiles.row(half.profile, plane, place)]

@@ -294,7 +294,10 @@ class Requester(ABC):
 
     @abstractmethod
     def good_evs(self, qp: int, plane: int) -> list[int]:
-        """Values of the QP's EVs on a plane that may be used now; the responder probes them (2.6)."""
+        """Values of the QP's EVs on a plane that may be used now; the responder probes them (2.6).
+
+        Empty when the peer does not answer endpoint requests.
+        """
 
     @abstractmethod
     def pump(self) -> None:

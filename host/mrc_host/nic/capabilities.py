@@ -125,6 +125,16 @@ class Capabilities(_Sizes):
         """It takes its own service time out of reflected timestamps."""
         return DeviceFlag.SVC_TIME in self.flags
 
+    @property
+    def probe_answers(self) -> bool:
+        """It answers reliability probes. Not in the API."""
+        return DeviceFlag.PROBE_ANSWERS in self.flags
+
+    @property
+    def endpoint_answers(self) -> bool:
+        """It answers endpoint requests of peers. Not in the API."""
+        return DeviceFlag.ENDPOINT_ANSWERS in self.flags
+
     # -- by the names of the controller API ----------------------------------------------------------------
 
     @property

@@ -19,7 +19,7 @@ from mrc_host.nic.verbs_error import VerbsError, check_range
 __all__ = ["ENDPOINT_FORMAT", "ENDPOINT_VERSION", "Endpoint", "RemoteRegion"]
 
 ENDPOINT_FORMAT = "mrc-endpoint"
-ENDPOINT_VERSION = 1
+ENDPOINT_VERSION = 2
 _PSN, _U16, _U32, _U64 = (1 << 24) - 1, (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
 LEAST_QPN = 3
 
@@ -68,6 +68,10 @@ class Endpoint:
         Memory the other end may write.
     protocol_version : int
         Mask of the versions this end speaks.
+    probe_answers : bool
+        This end answers reliability probes.
+    endpoint_answers : bool
+        This end answers endpoint requests: EV probes and port status updates.
     """
 
     qp_number: int
@@ -80,6 +84,8 @@ class Endpoint:
     svc_time: bool = False
     regions: tuple[RemoteRegion, ...] = ()
     protocol_version: int = PROTOCOL_VERSION_1
+    probe_answers: bool = True
+    endpoint_answers: bool = True
 
     def region(self, name: str) -> RemoteRegion:
         """Return the region of a name.
@@ -155,6 +161,8 @@ class Endpoint:
             svc_time=_boolean("svc_time", document),
             regions=tuple(_region(f"endpoint.regions[{n}]", item) for n, item in enumerate(regions)),
             protocol_version=document["protocol_version"],
+            probe_answers=_boolean("probe_answers", document),
+            endpoint_answers=_boolean("endpoint_answers", document),
         )
 
 

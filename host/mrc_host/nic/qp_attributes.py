@@ -7,9 +7,11 @@ r"""Attributes of a queue pair, and which of them each step between its states n
 | RTR → RTS | sq_psn | timeout, retry, mpr, max_wimm |
 | any → ERROR, any → RESET | – | – |
 
-\* trim_nack_dest_unsupported, svc_time_dest_unsupported. Defaults: partition_key 0xFFFF, protocol_version 0
-(the device's choice), max_wimm_dest 32, timeout 7, retry 7 linear and 25 exponential, mpr and max_wimm the
-device's, no hint, no congestion control, switches False.
+\* trim_nack_dest_unsupported, svc_time_dest_unsupported, and two that are not in the API:
+probes_dest_unsupported and requests_dest_unsupported stop reliability probes, and the device's own endpoint
+requests, to a peer that would drop them. Defaults: partition_key 0xFFFF, protocol_version 0 (the device's
+choice), max_wimm_dest 32, timeout 7, retry 7 linear and 25 exponential, mpr and max_wimm the device's, no
+hint, no congestion control, switches False.
 
 The verbs' port number, retry counts, RNR timer, read depths and alternate path do not exist in MRC;
 ``timeout`` and ``retry`` take the place of the verbs' timeout and retry count.
@@ -183,6 +185,8 @@ _CHECKS: dict[str, _Check] = {
     "dynamic_mpr": _option("dynamic_mpr", DeviceFlag.DYNAMIC_MPR),
     "trim_nack_dest_unsupported": _switch("trim_nack_dest_unsupported"),
     "svc_time_dest_unsupported": _switch("svc_time_dest_unsupported"),
+    "probes_dest_unsupported": _switch("probes_dest_unsupported"),
+    "requests_dest_unsupported": _switch("requests_dest_unsupported"),
     "sq_psn": _integer("sq_psn", 0, LARGEST_PSN),
     "timeout": _integer("timeout", 0, 24),
     "retry": _of_type("retry", Retry),
@@ -203,6 +207,8 @@ _STEPS: dict[tuple[QpState, QpState], tuple[tuple[str, ...], dict[str, Any]]] = 
             "dynamic_mpr": False,
             "trim_nack_dest_unsupported": False,
             "svc_time_dest_unsupported": False,
+            "probes_dest_unsupported": False,
+            "requests_dest_unsupported": False,
         },
     ),
     (QpState.RTR, QpState.RTS): (

@@ -71,6 +71,12 @@ def option_row(attributes: Mapping[str, Any]) -> dict[str, int]:
         "send_peers": hint.num_send_peers,
         "receive_peers": hint.num_remote_recv_peers,
     }
-    for name in ("dynamic_mpr", "trim_nack_dest_unsupported", "svc_time_dest_unsupported"):
+    for name in (
+        "dynamic_mpr",
+        "trim_nack_dest_unsupported",
+        "svc_time_dest_unsupported",
+        "probes_dest_unsupported",
+        "requests_dest_unsupported",
+    ):
         fields[name] = attributes.get(name, False)
     return fields

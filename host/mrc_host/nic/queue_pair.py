@@ -121,6 +121,8 @@ class QueuePair:
             dynamic_mpr=capabilities.dynamic_mpr,
             trim_nack=capabilities.trim_nack,
             svc_time=capabilities.svc_time,
+            probe_answers=capabilities.probe_answers,
+            endpoint_answers=capabilities.endpoint_answers,
             regions=tuple(regions),
         )
 
@@ -201,6 +203,8 @@ class QueuePair:
             dynamic_mpr=dynamic_mpr,
             trim_nack_dest_unsupported=not peer.trim_nack,
             svc_time_dest_unsupported=not peer.svc_time,
+            probes_dest_unsupported=not peer.probe_answers,
+            requests_dest_unsupported=not peer.endpoint_answers,
         )
 
     def to_rts(
