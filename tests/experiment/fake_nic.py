@@ -113,10 +113,12 @@ class FakeNic(Nic):
             self.statistics_value.cycles_clocked += 1
         self._time = until_ps
         out, self._out = self._out, Outputs()
-        for name in ("frames", "watches"):
-            items = sorted(getattr(out, name), key=lambda item: item[:3])
-            setattr(out, name, [item for item in items if item[0] < until_ps])
-            getattr(self._out, name).extend(item for item in items if item[0] >= until_ps)
+        out.frames.sort(key=lambda frame: frame[:3])
+        self._out.frames = [frame for frame in out.frames if frame.time_last_bit_ps >= until_ps]
+        out.frames = [frame for frame in out.frames if frame.time_last_bit_ps < until_ps]
+        out.watches.sort(key=lambda watch: (watch.time_ps, watch.tag, watch.address))
+        self._out.watches = [watch for watch in out.watches if watch.time_ps >= until_ps]
+        out.watches = [watch for watch in out.watches if watch.time_ps < until_ps]
         return out
 
     def deliver(self, port: int, time_first_bit_ps: int, frame: bytes, bad_fcs: bool = False) -> None:

@@ -32,8 +32,8 @@ HOSTS_PER_T0 = 4
 T0_MAXIMUM = 32
 MEMORY_REGIONS = 16
 
-MEGABYTES = {8: 16, 64: 4, 128: 2, 512: 2, 1024: 2}
-"""What each NIC sends, by number of hosts: large fabrics must end in minutes."""
+MEGABYTES = {8: 32.0, 64: 4.0, 128: 2.0, 512: 0.5, 1024: 0.5}
+"""What each NIC sends, by number of hosts: large fabrics must fit the memory and end in minutes."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,19 @@ class ModelSpeed:
         return self.data_packets / self.seconds
 
 
-def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+def f_experiment(hosts: int, megabytes: float, settings: dict[str, Any] | None = None) -> dict[str, Any]:
     """Describe a permutation of 2 MB messages across T1 on *F*: 4 planes of 100 Gb/s, 4 hosts a T0.
 
     Parameters
     ----------
     hosts : int
         A multiple of 8; beyond 128 hosts the T0 become larger instead of more.
-    megabytes : int
-        What each NIC sends, even.
+    megabytes : float
+        What each NIC sends; below 2 in one message, otherwise even.
     settings : dict, optional
         Sections to replace.
     """
+    size = round(megabytes * 1_000_000)
     switches = min(hosts // HOSTS_PER_T0, T0_MAXIMUM)
     return {
         "name": "model-speed",
@@ -103,8 +104,8 @@ def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = N
         },
         "workload": {
             "kind": "permutation",
-            "bytes_per_nic": megabytes * 1_000_000,
-            "message_bytes": MESSAGE_BYTES,
+            "bytes_per_nic": size,
+            "message_bytes": min(size, MESSAGE_BYTES),
             "operation": "write_imm",
             "outstanding_messages": 2,
         },
@@ -113,12 +114,13 @@ def f_experiment(hosts: int, megabytes: int, settings: dict[str, Any] | None = N
     }
 
 
-def measure(hosts: int, megabytes: int) -> ModelSpeed:
+def measure(hosts: int, megabytes: float) -> ModelSpeed:
     """Run the permutation once.
 
     Parameters
     ----------
-    hosts, megabytes : int
+    hosts : int
+    megabytes : float
         See :func:`f_experiment`.
 
     Raises
@@ -146,12 +148,13 @@ def measure(hosts: int, megabytes: int) -> ModelSpeed:
     )
 
 
-def measure_apart(hosts: int, megabytes: int, compiled: bool) -> ModelSpeed:
+def measure_apart(hosts: int, megabytes: float, compiled: bool) -> ModelSpeed:
     """Run the permutation in a process of its own, compiled or not.
 
     Parameters
     ----------
-    hosts, megabytes : int
+    hosts : int
+    megabytes : float
         See :func:`f_experiment`.
     compiled : bool
         Whether the process uses the compiled model.
@@ -171,8 +174,8 @@ def measure_apart(hosts: int, megabytes: int, compiled: bool) -> ModelSpeed:
 
 def main(arguments: Sequence[str]) -> None:
     """Print one measurement as JSON."""
-    hosts, megabytes = (int(argument) for argument in arguments)
-    print(json.dumps(asdict(measure(hosts, megabytes))))
+    hosts, megabytes = arguments
+    print(json.dumps(asdict(measure(int(hosts), float(megabytes)))))
 
 
 if __name__ == "__main__":

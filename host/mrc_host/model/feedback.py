@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.model.loss import NOBODY
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.prober import Prober
@@ -63,21 +65,21 @@ class Feedback:
     def on_sack(self, qp: SendQp, packet: ModelPacket) -> None:
         """A SACK: window, losses, EV of the packet that triggered it, congestion control."""
         tracker = qp.tracker
-        cumulative = tracker.psn(packet.cumulative_psn)
+        cumulative: i64 = tracker.psn(packet.cumulative_psn)
         if qp.state != _RTS or cumulative >= tracker.next:
             self._ignore()
             return
-        now_ps = self._shell.now_ps
-        trigger = NO_PSN if packet.probe else tracker.psn(packet.acknowledged_psn)
-        rtt = self._round_trip(qp, packet, trigger)
+        now_ps: i64 = self._shell.now_ps
+        trigger: i64 = NO_PSN if packet.probe else tracker.psn(packet.acknowledged_psn)
+        rtt: i64 = self._round_trip(qp, packet, trigger)
         if rtt >= 0 and (qp.least_rtt == 0 or rtt < qp.least_rtt):
             qp.least_rtt = rtt
-        base = tracker.psn(packet.sack_base)
+        base: i64 = tracker.psn(packet.sack_base)
         moved = tracker.merge(cumulative, base, packet.sack_bitmap, packet.out_of_order)
         self._shell.trace(
             _MERGE, qp.index, packet.plane, packet.cumulative_psn, len(tracker.newly) | moved << 16
         )
-        original = NO_PSN if packet.retransmission else trigger
+        original: i64 = NO_PSN if packet.retransmission else trigger
         self._acknowledge(qp, original, packet.retransmission)
         if qp.option.get("dynamic_mpr", 0) and packet.mpr_units:
             self._resize(qp, packet.mpr_units * MPR_UNIT_PSNS)
@@ -90,17 +92,17 @@ class Feedback:
             sent_before = self._prober.answered(qp, packet.probe_id, marked)
             if sent_before >= 0:
                 patience_ps = qp.base_rtt_ps + qp.target_delay_ps if self._silence else 0
-                for psn in tracker.losses_before(sent_before, now_ps - patience_ps):
-                    self._lost(qp, psn)
+                for late in tracker.losses_before(sent_before, now_ps - patience_ps):
+                    self._lost(qp, late)
         else:
             self._judge_path(qp, packet, trigger, marked)
-        psn = tracker.next_loss(now_ps, qp.base_rtt_ps)
+        psn: i64 = tracker.next_loss(now_ps, qp.base_rtt_ps)
         while psn != NOBODY:
             self._lost(qp, psn)
             psn = tracker.next_loss(now_ps, qp.base_rtt_ps)
         self._after(qp, moved)
 
-    def _round_trip(self, qp: SendQp, packet: ModelPacket, trigger: int) -> int:
+    def _round_trip(self, qp: SendQp, packet: ModelPacket, trigger: i64) -> i64:
         """The sample of a SACK in ticks, −1 when it belongs to no transmission for certain."""
         tracker = qp.tracker
         if not packet.probe:
@@ -108,11 +110,13 @@ class Feedback:
                 return -1
             if tracker.transmissions[tracker.slot(trigger)] != (2 if packet.retransmission else 1):
                 return -1
-        arrival = (packet.received_ps + _TICK_PS // 2) // _TICK_PS
-        sample = arrival - packet.timestamp & _TICK_MASK
-        return -1 if sample >= 0x8000 else max(sample, 1)
+        arrival: i64 = (packet.received_ps + _TICK_PS // 2) // _TICK_PS
+        sample: i64 = arrival - packet.timestamp & _TICK_MASK
+        if sample >= 0x8000:
+            return -1
+        return sample if sample > 1 else 1
 
-    def _acknowledge(self, qp: SendQp, original: int, by_retransmission: bool) -> None:
+    def _acknowledge(self, qp: SendQp, original: i64, by_retransmission: bool) -> None:
         """Judge the newly acknowledged packets; one declared lost may turn out to have arrived.
 
         ``original`` is the PSN whose first transmission caused the SACK.
@@ -121,12 +125,13 @@ class Feedback:
         newly = tracker.newly
         if not newly:
             return
-        now_ps = self._shell.now_ps
+        now_ps: i64 = self._shell.now_ps
         qp.tail_clock_ps = now_ps
-        lost, mask = tracker.lost, qp.ring - 1
-        heard_ps, ev, stride = tracker.heard_ps, tracker.ev, qp.evs.stride
+        lost, heard_ps, ev = tracker.lost, tracker.heard_ps, tracker.ev
+        mask: i64 = qp.ring - 1
+        stride: i64 = qp.evs.stride
         for psn in newly:
-            slot = psn & mask
+            slot: i64 = psn & mask
             if not lost[slot]:
                 heard_ps[ev[slot] // stride] = now_ps
                 tracker.prove(psn)
@@ -153,7 +158,7 @@ class Feedback:
                 qp.policy.on_undo(tracker.blamed[slot])
                 tracker.blamed[slot] = NOBODY
 
-    def _judge_path(self, qp: SendQp, packet: ModelPacket, trigger: int, marked: bool) -> None:
+    def _judge_path(self, qp: SendQp, packet: ModelPacket, trigger: i64, marked: bool) -> None:
         """What a SACK says of the EV of the packet that triggered it."""
         tracker = qp.tracker
         if not tracker.knows(trigger):
@@ -180,7 +185,7 @@ class Feedback:
 
     # -- losses ------------------------------------------------------------------------------------------
 
-    def _lost(self, qp: SendQp, psn: int, urgent: bool = False) -> None:
+    def _lost(self, qp: SendQp, psn: i64, urgent: bool = False) -> None:
         """A packet is taken for lost: blame its EV, and send it again."""
         tracker = qp.tracker
         slot = tracker.slot(psn)
@@ -314,7 +319,7 @@ class Feedback:
         timer = qp.timer
         if qp.generation != key >> 8:
             return
-        now_ps = self._shell.now_ps
+        now_ps: i64 = self._shell.now_ps
         if timer.alarm_ps != now_ps:
             return  # an earlier alarm took over
         timer.alarm_ps = -1

@@ -5,9 +5,14 @@ Source: profile.md 4 (RACK per plane and class, constant work per packet); proto
 
 from __future__ import annotations
 
+from typing import Final
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
 __all__ = ["NOBODY", "ProvenLists"]
 
-NOBODY = -1
+NOBODY: Final = -1
 """No slot, or no list."""
 
 
@@ -28,19 +33,19 @@ class ProvenLists:
 
     __slots__ = ("_head", "_newer", "_newest", "_older", "_order", "_tail", "_where", "window")
 
-    def __init__(self, lists: int, ring: int, window: int) -> None:
-        self.window: int = window
-        self._head: list[int] = [NOBODY] * lists
-        self._tail: list[int] = [NOBODY] * lists
-        self._newest: list[int] = [-1] * lists
-        self._newer: list[int] = [NOBODY] * ring
-        self._older: list[int] = [NOBODY] * ring
-        self._order: list[int] = [0] * ring
-        self._where: list[int] = [NOBODY] * ring
+    def __init__(self, lists: int, ring: int, window: i64) -> None:
+        self.window: i64 = window
+        self._head: vec[i64] = vec[i64]([NOBODY] * lists)
+        self._tail: vec[i64] = vec[i64]([NOBODY] * lists)
+        self._newest: vec[i64] = vec[i64]([-1] * lists)
+        self._newer: vec[i64] = vec[i64]([NOBODY] * ring)
+        self._older: vec[i64] = vec[i64]([NOBODY] * ring)
+        self._order: vec[i64] = vec[i64]([0] * ring)
+        self._where: vec[i64] = vec[i64]([NOBODY] * ring)
 
-    def append(self, slot: int, number: int, order: int) -> None:
+    def append(self, slot: i64, number: i64, order: i64) -> None:
         """A packet in no list was sent: it becomes the last of a list."""
-        tail = self._tail[number]
+        tail: i64 = self._tail[number]
         self._older[slot] = tail
         self._newer[slot] = NOBODY
         self._order[slot] = order
@@ -51,12 +56,13 @@ class ProvenLists:
             self._newer[tail] = slot
         self._tail[number] = slot
 
-    def remove(self, slot: int) -> int:
+    def remove(self, slot: i64) -> i64:
         """Take a packet out of its list and return that list; :data:`NOBODY` when it is in none."""
-        number = self._where[slot]
+        number: i64 = self._where[slot]
         if number == NOBODY:
             return NOBODY
-        older, newer = self._older[slot], self._newer[slot]
+        older: i64 = self._older[slot]
+        newer: i64 = self._newer[slot]
         if older == NOBODY:
             self._head[number] = newer
         else:
@@ -68,39 +74,43 @@ class ProvenLists:
         self._where[slot] = NOBODY
         return number
 
-    def prove(self, slot: int) -> int:
+    def prove(self, slot: i64) -> i64:
         """A packet arrived: take it out, and let it prove what its list lost. Returns the list as above."""
-        number = self.remove(slot)
+        number: i64 = self.remove(slot)
         if number != NOBODY and self._order[slot] > self._newest[number]:
             self._newest[number] = self._order[slot]
         return number
 
-    def overdue(self, number: int) -> int:
+    def overdue(self, number: i64) -> i64:
         """The oldest packet of a list if it is overdue, otherwise :data:`NOBODY`."""
-        head = self._head[number]
+        head: i64 = self._head[number]
         if head != NOBODY and self._order[head] + self.window <= self._newest[number]:
             return head
         return NOBODY
 
-    def newest_of(self, number: int) -> int:
+    def newest_of(self, number: i64) -> i64:
         """The newest transmission of a list that is proven, −1 for none."""
         return self._newest[number]
 
     @property
-    def newest(self) -> int:
+    def newest(self) -> i64:
         """The newest transmission that is proven in any list."""
-        return max(self._newest)
+        newest: i64 = -1
+        for order in self._newest:
+            if order > newest:
+                newest = order
+        return newest
 
-    def overtaken(self, margin: int) -> bool:
+    def overtaken(self, margin: i64) -> bool:
         """Whether the oldest packet of any list was sent at least ``margin`` before the newest that is proven
         in any list.
         """
-        limit = self.newest - margin
+        limit: i64 = self.newest - margin
         for head in self._head:
             if head != NOBODY and self._order[head] <= limit:
                 return True
         return False
 
-    def holds(self, slot: int) -> bool:
+    def holds(self, slot: i64) -> bool:
         """Whether a packet is in a list."""
         return self._where[slot] != NOBODY

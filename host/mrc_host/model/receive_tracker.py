@@ -1,7 +1,7 @@
 """What a responder knows of the PSNs of one QP.
 
 Two bits a PSN: *claimed* at acceptance, *placed* when the memory has answered; cack, SACK bitmap, rcvd_bytes
-and completions go by *placed*. They stand in a ring of bytes, one for each PSN of the window.
+and completions go by *placed*. They stand in a ring of words, one for each PSN of the window.
 
 Source: profile.md 5; protocol.md 3.1, 3.3, 3.4 and 2.7 (nominal size).
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.vecs import vec
 from mypy_extensions import i64
 
 from mrc_rtl import wire
@@ -73,7 +74,7 @@ class ReceiveTracker:
     def __init__(self, window: int = 256) -> None:
         size = 1 << (window - 1).bit_length()
         self._ring: i64 = size - 1
-        self._flags: bytearray = bytearray(size)
+        self._flags: vec[i64] = vec[i64]([0] * size)
         self.expected: i64 = 0
         self.highest: i64 = 0
         self.messages: i64 = 0
@@ -85,7 +86,7 @@ class ReceiveTracker:
 
     def start(self, initial_psn: i64) -> None:
         """Begin anew: nothing has been received, the first PSN expected is given."""
-        self._flags = bytearray(self._ring + 1)
+        self._flags = vec[i64]([0] * (int(self._ring) + 1))
         self.expected = initial_psn
         self.highest = initial_psn - 1 & _MASK
         self.messages = 0
@@ -114,7 +115,8 @@ class ReceiveTracker:
 
     def claim(self, distance: i64) -> None:
         """Accept the PSN at a distance inside the window."""
-        self._flags[self.expected + distance & self._ring] |= _CLAIMED
+        slot: i64 = self.expected + distance & self._ring
+        self._flags[slot] = self._flags[slot] | _CLAIMED
 
     def place(self, psn: i64, last: bool, nominal: i64) -> i64:
         """The memory has answered for a claimed PSN.
@@ -139,7 +141,7 @@ class ReceiveTracker:
         if psn != self.expected:
             self.out_of_order += 1
             self._fresh += 1
-            flags[psn & self._ring] |= _PLACED | _END if last else _PLACED
+            flags[psn & self._ring] = flags[psn & self._ring] | (_PLACED | _END if last else _PLACED)
             return 0
         passed: i64 = 1 if last else 0
         flags[psn & self._ring] = 0
