@@ -67,6 +67,12 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def formal(session: nox.Session) -> None:
+    """Prove what docs/formal.md claims of the gateware's blocks (-- NAME to run one, -- --reduced)."""
+    session.run(PYTHON, "-m", "formal", *session.posargs, env={"PYTHONPATH": "tb"})
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format, and that generated files are current."""
     session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)

@@ -29,6 +29,7 @@ SESSIONS = {
     "synth",
     "docs",
     "histories",
+    "formal",
     "differential",
     "fuzz",
 }
