@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from mrc_host.experiment.application import COMPLETION, EVENT, Host
@@ -173,6 +174,7 @@ class Lockstep:
         self._windows = 0
         self._jumped_ps = 0
         self._done_ps: int | None = None
+        self._undone = list(self._hosts)
 
     def run(self, limit_ps: int) -> LockstepResult:
         """Run until all applications are done, at most for a time.
@@ -319,15 +321,25 @@ class Lockstep:
 
     def _act(self, until_ps: int) -> None:
         """Make all calls on the agendas before a time, in order of (time, host)."""
-        while True:
-            waiting = [
-                (next_time, number)
-                for number, host in enumerate(self._hosts)
-                if (next_time := host.next_time_ps) is not None and next_time < until_ps
-            ]
-            if not waiting:
-                return
-            time_ps, number = min(waiting)
-            self._hosts[number].act()
-            if self._done_ps is None and all(host.application.done for host in self._hosts):
-                self._done_ps = time_ps
+        hosts = self._hosts
+        waiting = [
+            (next_time, number)
+            for number, host in enumerate(hosts)
+            if (next_time := host.next_time_ps) is not None and next_time < until_ps
+        ]
+        heapify(waiting)
+        while waiting:
+            time_ps, number = heappop(waiting)
+            hosts[number].act()
+            next_time = hosts[number].next_time_ps
+            if next_time is not None and next_time < until_ps:
+                heappush(waiting, (next_time, number))
+            self._note_done(time_ps)
+
+    def _note_done(self, time_ps: int) -> None:
+        """See whether all applications are done now; one that is done stays so."""
+        undone = self._undone
+        while undone and undone[-1].application.done:
+            undone.pop()
+        if self._done_ps is None and not undone:
+            self._done_ps = time_ps

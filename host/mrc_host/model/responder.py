@@ -5,11 +5,11 @@ Source: profile.md 2, 4 and 5; protocol.md 1.9 to 1.14, 2.5, 2.6, 3 and 7.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 from mypy_extensions import i64
 
+from mrc_host.fabric.heap import PacketList
 from mrc_host.model.endpoint_answers import EndpointAnswers, answer_to
 from mrc_host.model.immediates import Delivery
 from mrc_host.model.memory_port import MemoryPort
@@ -116,7 +116,7 @@ class ModelResponder(Responder):
         self.qps: list[ReceiveQp] = [ReceiveQp(config) for _ in range(config.qps)]
         self.reverse = ReverseEvs(config.qps, config.planes, seed)
         self._endpoint = EndpointAnswers(shell, options, self.qps, self.reverse)
-        self._placements: deque[ModelPacket] = deque()
+        self._placements: PacketList = PacketList()
         self._memory_answers = self._answered
         self._held: list[int] = [0] * config.planes
         self._waiting: i64 = 0
@@ -261,7 +261,8 @@ class ModelResponder(Responder):
 
     def memory_answered(self) -> None:
         """The memory has answered for the oldest packet."""
-        packet = self._placements.popleft()
+        packet = self._placements.take()
+        assert isinstance(packet, ModelPacket)
         index: i64 = packet.qp
         length: i64 = packet.length
         qp = self.qps[index]
