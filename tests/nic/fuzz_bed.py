@@ -6,15 +6,12 @@ connected with the good peer and idle, 3 is in RESET. Beside the attacker's regi
 write, one of another protection domain, and one that is gone.
 """
 
-from contextlib import contextmanager
-
 import numpy as np
 from fuzz_craft import ATTACKER, NIC, PEER, PLANES
 
 from mrc_host.bench import WIDTHS
 from mrc_host.benches.rig import identity, path
 from mrc_host.errors import InfrastructureError
-from mrc_host.experiment.nics import WITHOUT_PROBES
 from mrc_host.model.nic import ModelNic
 from mrc_host.model.options import ModelOptions
 from mrc_host.nic.device import Access, Context, Endpoint, QpState, Retry, Settings, read_counters
@@ -47,6 +44,10 @@ EVS = [[wire.ev_value(plane, 1, replica) for replica in range(8)] for plane in r
 BOTH = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 LIMIT_PS = 20_000_000_000
 KINDS = ("rtl", "model")
+WITHOUT_PROBES = dict.fromkeys(
+    ("reverse_probes", "recovery_probes", "tail_probe", "stale_probe", "port_status_updates"), False
+)
+"""Options of a peer of gateware that answers no probes."""
 
 
 class Broken(AssertionError):
@@ -184,11 +185,6 @@ class Bed:
         for number in range(len(self.ends)):
             self._run(number, now)
 
-    @contextmanager
-    def scheduled(self):
-        with self.nic.context.driver.at(self.now), self.peer.context.driver.at(self.now):
-            yield
-
     def _run(self, number, until):
         outputs = self.ends[number].nic.run(until)
         self.ends[number].context.driver.take_reads(outputs.reads)
@@ -276,7 +272,7 @@ class Bed:
         """Post a message of each direction (lengths, offset of both ends) and forget older completions."""
         for end in self.ends:
             end.finished.clear()
-        with self.scheduled():
+        with self.nic.context.driver.at(self.now), self.peer.context.driver.at(self.now):
             for end, other, length in ((self.peer, self.nic, to_nic), (self.nic, self.peer, from_nic)):
                 operands = {
                     "local_address": end.source.address + offset, "lkey": end.source_region.lkey,

@@ -45,6 +45,7 @@ class Play:
         self.number = 0
         self.sent = 0
         self.played = []
+        self.ended_in_error = False
         self._good_psn = GOOD_PSN
         self.total = Counter()
         self.bed.take_image()
@@ -87,6 +88,7 @@ class Play:
         self._check_target(False)
         bed.target_queue.poll(256)
         self.number += 1
+        self.ended_in_error = oracle.in_error
         if oracle.in_error or oracle.immediates or draw.random() < LIFE:
             self._renew()
 
