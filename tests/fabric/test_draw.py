@@ -163,8 +163,8 @@ def test_example_of_the_documentation_is_a_topology(tmp_path: Path) -> None:
             ("rate_gbps", "rate_mbps"),
             ":5: rate_mbps must be a known key: hosts, planes, t0_per_plane, t1_per_plane, rate_gbps, "
             "t1_rate_gbps, host_link_delay_ns, t1_link_delay_ns, queue_bytes, control_queue_bytes, "
-            "retransmission_queue_bytes, control_share_percent, ecn, trimming, ecmp_hash, switch_latency_ns, "
-            "links, got 'rate_mbps'",
+            "retransmission_queue_bytes, control_share_percent, ecn, trimming, ecmp_hash, "
+            "ecmp_convergence_us, switch_latency_ns, links, got 'rate_mbps'",
         ),
         (
             ("[1000, 5000]", "[1000]\nlinks:\n- {link: nowhere, delay_ns: 3}"),

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from fabric.objects import data_frame
 from fabric.test_model import by_port_backwards, interleaved
-from fabric.traffic import Send, outer, quickstart, run, star
+from fabric.traffic import Send, build_frame, outer, quickstart, run, star
 from mrc_host.errors import ConfigError
 from mrc_host.fabric.faults.base import FAULTS, FaultSpec, check_fault
 from mrc_host.fabric.faults.running import LinkChange, RunningFaults
 from mrc_host.fabric.model import Arrival, Fabric
 from mrc_host.fabric.packet import DropReason
 from mrc_host.fabric.topology import Topology
+from mrc_host.fabric.usid import UsidPlan
 from mrc_host.packets.codec import complete, decode, encode
 from mrc_host.packets.packet import COMPUTE_ICRC
 from mrc_host.packets.peek import peek
@@ -255,6 +256,66 @@ def test_flap_is_down_at_the_begin_of_every_period() -> None:
     assert lost == wanted
     assert [(c.time_ps - START_PS) / US for c in changes[:4]] == [5, 8, 15, 18]
     assert faults.outcomes()[0].signals == len(changes)
+
+
+CONVERGENCE_US = 20
+ECMP = quickstart(planes=1, ecmp_convergence_us=CONVERGENCE_US)
+
+
+def flows_of(topology: Topology, times_us: range, source: int = 0, target: int = 3) -> list[Send]:
+    """At each time, counted from the start of faults, 16 plain packets with other flow labels each."""
+    destination = UsidPlan(topology).inner_address(target)
+    sends: list[Send] = []
+    for time_us in times_us:
+        for flow in range(16):
+            mark = time_us << 8 | flow
+            frame = build_frame(
+                topology, source, target, destination=destination, flow_label=flow, size=100, mark=mark
+            )
+            at = START_PS + time_us * US + flow * 200_000
+            sends.append((at, topology.nic_port(source, 0), frame))
+    return sends
+
+
+def lost_flows(*specs: FaultSpec, source: int = 0, target: int = 3) -> dict[int, set[int]]:
+    """By time in microseconds, the flows that did not arrive."""
+    times = range(0, 120, 10)
+    arrivals = send_through(ECMP, *specs, sends=flows_of(ECMP, times, source, target))[0]
+    marks = {int.from_bytes(arrival.frame[-4:], "big") for arrival in arrivals}
+    return {time: {flow for flow in range(16) if time << 8 | flow not in marks} for time in times}
+
+
+@pytest.mark.parametrize("link", ["p0.t0.1-p0.t1.1", "p0.t0.2-p0.t1.1"], ids=["own link", "link beyond"])
+def test_a_signalled_outage_is_repaired_for_plain_packets_after_the_convergence_time(link: str) -> None:
+    silent = lost_flows(fault(kind="down", link=link, from_us=27, to_us=67))
+    told = lost_flows(fault(kind="down", link=link, from_us=27, to_us=67, signal=True))
+    hashed_there = silent[40]
+    assert 4 <= len(hashed_there) <= 12
+    assert {time for time, flows in silent.items() if flows} == {30, 40, 50, 60}
+    assert all(flows in (set(), hashed_there) for flows in silent.values())
+    # Down at 27 and known at 47; up at 67, and used again from 87 on without a loss.
+    assert {time: flows for time, flows in told.items() if flows} == {30: hashed_there, 40: hashed_there}
+
+
+def test_a_repair_knows_when_nothing_is_left_and_leaves_usid_lists_alone() -> None:
+    both = [fault(kind="down", link=f"p0.t0.1-p0.t1.{n}", from_us=5, signal=True) for n in (1, 2)]
+    fabric = Fabric(ECMP, seed=2)
+    arm(fabric, *both)
+    run(fabric, flows_of(ECMP, range(40, 50, 10)), LONG_PS)
+    assert fabric.ports[ECMP.nic_port(0, 0)].drops[DropReason.NO_ROUTE] == 16
+    lists = send_through(TOPOLOGY, fault(kind="down", link="p0.t0.1-p0.t1.1", signal=True))[0]
+    quiet = send_through(TOPOLOGY, fault(kind="down", link="p0.t0.1-p0.t1.1"))[0]
+    assert {key(arrival) for arrival in lists} == {key(arrival) for arrival in quiet} != set(ALL_KEYS)
+
+
+def test_overlapping_outages_of_two_links_are_learned_one_by_one() -> None:
+    first = fault(kind="down", link="p0.t0.1-p0.t1.1", from_us=5, to_us=70, signal=True)
+    second = fault(kind="down", link="p0.t0.1-p0.t1.2", from_us=41, to_us=70, signal=True)
+    told = lost_flows(first, second)
+    assert told[30] == set(), "all use the second link"
+    assert told[40] == told[50] == set(range(16)), "the second link is down, and not known to be"
+    assert told[60] == told[70] == told[80] == set(range(16)), "both are known to be down"
+    assert told[90] == told[100] == set()
 
 
 def test_reboot_loses_what_waits() -> None:

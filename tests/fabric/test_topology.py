@@ -177,8 +177,8 @@ GOOD: dict[str, Any] = {"hosts": 4, "planes": 4, "t0_per_plane": 2, "t1_per_plan
             {"rate_mbps": 10},
             "rate_mbps must be a known key: hosts, planes, t0_per_plane, t1_per_plane, rate_gbps, "
             "t1_rate_gbps, host_link_delay_ns, t1_link_delay_ns, queue_bytes, control_queue_bytes, "
-            "retransmission_queue_bytes, control_share_percent, ecn, trimming, ecmp_hash, switch_latency_ns, "
-            "links, got 'rate_mbps'",
+            "retransmission_queue_bytes, control_share_percent, ecn, trimming, ecmp_hash, "
+            "ecmp_convergence_us, switch_latency_ns, links, got 'rate_mbps'",
         ),
         (
             {"links": [{"link": "h0-p0.t0.1"}]},

@@ -29,7 +29,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.fabric.counters import DirectionCounters, FabricTotals, QueueCounters, QueueSamples
 from mrc_host.fabric.events import NEVER
-from mrc_host.fabric.heap import ARRIVAL, FLUSH, LATE_ARRIVAL, SLOT_END, Event, pop, push, sink
+from mrc_host.fabric.heap import ARRIVAL, FLUSH, LATE_ARRIVAL, SLOT_END, Event, EventHeap
 from mrc_host.fabric.packet import FRESH, DropReason, Packet, QueueClass
 from mrc_host.fabric.port import SEQUENCE_BITS, Port
 from mrc_host.fabric.routes import RouteFinder
@@ -119,7 +119,7 @@ class Fabric:
         self._next_sample_ps: i64 = sample_interval_ps or NEVER
         self._nic_ports: i64 = topology.hosts * topology.planes
         self._lookahead_ps: i64 = topology.lookahead_ps
-        self._heap: list[Event] = []
+        self._heap: EventHeap = EventHeap()
         self._in_use: list[Port] = []  # ports with a peak above 0 since the last sample
         macs = UsidPlan(topology).mac_headers()
         self.ports = [
@@ -197,7 +197,7 @@ class Fabric:
             observer.sent(came_by, start, packet)
         if came_by.hooks:  # they act in the order of the simulation
             packet.hop = FRESH
-        elif not self._check_in(packet, came_by):
+        elif not self._check_in(packet, came_by, time_of_last_bit_ps):
             return
         packet.time_ps = time_of_last_bit_ps + came_by.hold_ps
         packet.sequence = came_by.sequence
@@ -245,7 +245,7 @@ class Fabric:
         while self._next_sample_ps < until_ps:
             self._run(self._next_sample_ps)
             heap = self._heap
-            self._sample(min(heap[0].time if heap else NEVER, until_ps - 1))
+            self._sample(min(heap.first().time if heap.count else NEVER, until_ps - 1))
         self._run(until_ps)
         self.now_ps = until_ps
         return self._take_arrivals(until_ps)
@@ -253,8 +253,8 @@ class Fabric:
     def _run(self, until: i64) -> None:
         """Carry out all events before a time. This is where the time of a simulation goes."""
         heap = self._heap
-        while heap:
-            event = heap[0]
+        while heap.count:
+            event = heap.first()
             time: i64 = event.time
             if time >= until:
                 return
@@ -265,11 +265,11 @@ class Fabric:
                 # The packet behind it takes over the event, before anything else enters the heap.
                 behind = port.link.first
                 if behind is None:
-                    pop(heap)
+                    heap.pop()
                 else:
                     event.time = behind.time_ps
                     event.order = port.arrival_order + behind.sequence
-                    sink(heap)
+                    heap.sink()
                 output = packet.outputs[packet.hop]
                 if output is None:
                     self._arrive_without_way(time, packet, port)
@@ -285,15 +285,15 @@ class Fabric:
                 port.next_slot(time)
                 if port.waiting:
                     event.time = port.busy_until
-                    sink(heap)
+                    heap.sink()
                 else:
-                    pop(heap)
+                    heap.pop()
             elif kind == LATE_ARRIVAL:
-                pop(heap)
+                heap.pop()
                 assert event.packet is not None
                 self._arrive(time, event.packet, port)
             else:
-                pop(heap)
+                heap.pop()
                 port.flush()
 
     def next_arrival_bound_ps(self) -> int:
@@ -301,7 +301,7 @@ class Fabric:
 
         :data:`~mrc_host.fabric.events.NEVER` when the fabric is empty.
         """
-        bound: i64 = self._heap[0].time + self._lookahead_ps if self._heap else NEVER
+        bound: i64 = self._heap.first().time + self._lookahead_ps if self._heap.count else NEVER
         for port in self._to_nics:
             packet = port.link.first
             if packet is not None and packet.time_ps < bound:
@@ -353,11 +353,25 @@ class Fabric:
             raise ValueError(f"time_ps must be at least {self.now_ps}, got {time_ps}")
         for number in directions:
             # Orders below 0 come first.
-            push(self._heap, Event(FLUSH, self.ports[number], time_ps, number - len(self.ports)))
+            self._heap.push(Event(FLUSH, self.ports[number], time_ps, number - len(self.ports)))
+
+    def learn(self, time_ps: int, direction: int, up: bool) -> None:
+        """Let the switches know from a time on that a direction between them is down, or up again.
+
+        Plain packets that enter the fabric then are hashed over those that are up.
+
+        Raises
+        ------
+        ValueError
+            When that time has passed.
+        """
+        if time_ps < self.now_ps:
+            raise ValueError(f"time_ps must be at least {self.now_ps}, got {time_ps}")
+        self._routes.learn(time_ps, direction, up)
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def _check_in(self, packet: Packet, came_by: Port) -> bool:
+    def _check_in(self, packet: Packet, came_by: Port, time: i64) -> bool:
         """Check what reaches the switch at the end of a direction and give it its way, or count the drop."""
         if not packet.key:
             came_by.drops[DropReason.NOT_IPV6] += 1
@@ -365,7 +379,7 @@ class Fabric:
         if packet.as_bytes and came_by.half.source_switch < 0 and packet.original[:6] != came_by.macs[:6]:
             came_by.drops[DropReason.WRONG_MAC] += 1
             return False
-        self._routes.enter(packet, came_by)
+        self._routes.enter(packet, came_by, time)
         return True
 
     def _arrive_without_way(self, time: i64, packet: Packet, came_by: Port) -> None:
@@ -379,7 +393,7 @@ class Fabric:
             slot = -(-packet.wire_bytes * came_by.byte_numerator // came_by.byte_denominator)
             packets = came_by.act(time - came_by.hold_ps - slot, packet)
         for delay, item in packets:
-            if not self._check_in(item, came_by):
+            if not self._check_in(item, came_by, time):
                 continue
             if not delay:
                 self._forward(time, item, came_by)
@@ -463,7 +477,7 @@ class Fabric:
     def totals(self) -> FabricTotals:
         """Return where every frame went, as of ``now_ps``."""
         moving = sum(port.link.count for port in self.ports)
-        moving += sum(event.kind == LATE_ARRIVAL for event in self._heap)
+        moving += sum(event.kind == LATE_ARRIVAL for event in self._heap.events())
         queued = sum(queue.packets.count for port in self.ports for queue in port.queues)
         drops = {reason: sum(port.drops[reason] for port in self.ports) for reason in DropReason}
         return FabricTotals(

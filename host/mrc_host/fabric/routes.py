@@ -1,12 +1,16 @@
 """Ways through the switches, found once and remembered.
 
-Routes are static, so the way of a packet is known when it enters: the switch tables are walked once, and
-every packet with the same key (:func:`~mrc_host.fabric.packet.route_key`) takes the result. What the
-switches write into the destination address on that way is remembered with it.
+The way of a packet is known when it enters: the switch tables are walked once, and every packet with the same
+key (:func:`~mrc_host.fabric.packet.route_key`) takes the result. What the switches write into the destination
+address on that way is remembered with it.
+
+Routes of uSIDs are static. Those of plain packets change when switches learn that a link went down or up
+(:meth:`RouteFinder.learn`): then all ways are found anew.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from mrc_host.fabric.packet import Packet
@@ -70,9 +74,31 @@ class RouteFinder:
         # The table a frame meets at the end of each direction; never used for an end at a host.
         self._tables = [tables[half.target_switch] for half in topology.directions]
         self._ports = ports
+        # Directions that are known to be dead from each time on, and which of these times a direction's
+        # remembered ways belong to.
+        self._times: list[int] = [-1]
+        self._dead: list[frozenset[int]] = [frozenset()]
+        self._known: list[int] = [0] * len(ports)
 
-    def enter(self, packet: Packet, came_by: Port) -> None:
-        """Give a packet its way from the switch at the end of a direction."""
+    def learn(self, time_ps: int, direction: int, up: bool) -> None:
+        """Let the switches know from a time on that a direction is down, or up again.
+
+        Nothing may have entered at or after that time, and what they learn of one direction must come in the
+        order of time.
+        """
+        number = bisect_right(self._times, time_ps) - 1
+        if self._times[number] != time_ps:
+            number += 1
+            self._times.insert(number, time_ps)
+            self._dead.insert(number, self._dead[number - 1])
+        for later in range(number, len(self._times)):
+            dead = self._dead[later]
+            self._dead[later] = dead - {direction} if up else dead | {direction}
+
+    def enter(self, packet: Packet, came_by: Port, time_ps: int) -> None:
+        """Give a packet its way from the switch at the end of a direction, which it enters at a time."""
+        if len(self._times) > 1:
+            self._catch_up(came_by, time_ps)
         route = came_by.routes.get(packet.key)
         if route is None:
             route = self._walk(packet, came_by)
@@ -83,6 +109,13 @@ class RouteFinder:
         packet.outputs = route.outputs
         packet.hop = 0
 
+    def _catch_up(self, came_by: Port, time_ps: int) -> None:
+        """Forget the ways of a direction when switches have learned something since."""
+        number = bisect_right(self._times, time_ps) - 1
+        if number != self._known[came_by.number]:
+            self._known[came_by.number] = number
+            came_by.routes.clear()
+
     def _walk(self, packet: Packet, came_by: Port) -> Route:
         header = Header(packet.original)
         outputs: list[Port | None] = []
@@ -90,8 +123,9 @@ class RouteFinder:
         segments_left: list[int] = []
         at = came_by.number
         drop = -1
+        dead = self._dead[self._known[came_by.number]]
         while drop < 0:
-            output = self._tables[at].forward(header)
+            output = self._tables[at].forward(header, dead)
             if output < 0:
                 drop = -1 - output
                 break

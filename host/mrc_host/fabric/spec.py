@@ -86,6 +86,10 @@ def _check_delay(value: Any) -> float:
     return _check_number(value, "nanoseconds", 0, DELAY_MAXIMUM_NS, low_allowed=True)
 
 
+def _check_convergence(value: Any) -> float:
+    return _check_number(value, "microseconds", 0, DELAY_MAXIMUM_NS, low_allowed=True)
+
+
 def _check_link_delay(value: Any) -> float:
     # A link without delay would leave no look-ahead between the NICs and the fabric.
     return _check_number(value, "nanoseconds", 0, DELAY_MAXIMUM_NS, low_allowed=False)
@@ -247,6 +251,9 @@ class TopologySpec(BaseModel):
         Trimming; none when left out.
     ecmp_hash : str
         What tells plain packets of two hosts apart for ECMP: ``flow_label``, UDP ``ports`` or ``both``.
+    ecmp_convergence_us : float
+        Time from a signalled change of a link between switches until no T0 hashes plain packets over it, or
+        all do again, in microseconds.
     switch_latency_ns : float
         Time from the last bit of a frame received to its place in the output queue, in nanoseconds.
     links : list of LinkOverride
@@ -275,6 +282,7 @@ class TopologySpec(BaseModel):
     ecn: EcnSpec | None = None
     trimming: TrimmingSpec | None = None
     ecmp_hash: Annotated[str, BeforeValidator(_check_hash)] = "both"
+    ecmp_convergence_us: Annotated[float, BeforeValidator(_check_convergence)] = 1000.0
     switch_latency_ns: Delay = 0.0
     links: list[LinkOverride] = Field(default_factory=list)
 

@@ -7,7 +7,7 @@ The hop limit falls by one per switch, and a frame whose hop limit would become 
 
 Plain frames, whose destination is an inner address, take the /64 route of the host; at a T0 that does not
 know the host they go to one of the uplinks, chosen by a hash of addresses, flow label and UDP ports
-(ECMP), or of what the topology says.
+(ECMP), or of what the topology says. Links that the switches know to be dead are left out of that.
 
 A switch compares no lengths: a frame that is shorter than its headers say is carried like any other.
 
@@ -133,9 +133,11 @@ class SwitchTable:
         Makes the hash of each switch another one.
     hash_labels, hash_ports : bool
         Whether flow label and UDP ports enter the hash.
+    beyond : dict of bytes to tuple of int, optional
+        Behind ``default``, by the first 8 bytes of a plain address: the directions that lead on to its T0.
     """
 
-    __slots__ = ("default", "hash_labels", "hash_ports", "hosts", "own", "routes", "salt")
+    __slots__ = ("beyond", "default", "hash_labels", "hash_ports", "hosts", "own", "routes", "salt")
 
     def __init__(
         self,
@@ -146,7 +148,9 @@ class SwitchTable:
         salt: int,
         hash_labels: bool = True,
         hash_ports: bool = True,
+        beyond: dict[bytes, tuple[int, ...]] | None = None,
     ) -> None:
+        self.beyond = beyond or {}
         self.own = own
         self.routes = routes
         self.hosts = hosts
@@ -155,8 +159,14 @@ class SwitchTable:
         self.hash_labels = hash_labels
         self.hash_ports = hash_ports
 
-    def forward(self, header: Header) -> int:
+    def forward(self, header: Header, dead: frozenset[int] = frozenset()) -> int:
         """Process a frame: change its address and hop limit, and say where it goes.
+
+        Parameters
+        ----------
+        header : Header
+        dead : frozenset of int
+            Directions that switches know to be down: nothing is hashed over them.
 
         Returns
         -------
@@ -167,7 +177,7 @@ class SwitchTable:
             return -1 - DropReason.HOP_LIMIT
         header.hop_limit -= 1
         if not header.carrier:
-            return self._plain(header)
+            return self._plain(header, dead)
         usid = header.carrier[header.position]
         if usid == self.own:
             header.position += 1
@@ -176,19 +186,28 @@ class SwitchTable:
                 if not header.next_segment():
                     return -1 - DropReason.END_OF_LIST
                 if not header.carrier:
-                    return self._plain(header)
+                    return self._plain(header, dead)
                 usid = header.carrier[0]
         return self.routes.get(usid, -1 - DropReason.NO_ROUTE)
 
-    def _plain(self, header: Header) -> int:
+    def _plain(self, header: Header, dead: frozenset[int]) -> int:
         """Find the way of an address outside the block."""
         destination = header.destination
         direction = self.hosts.get(destination[:HOST_PREFIX_BYTES])
         if direction is not None:
             return direction
         if self.default and destination.startswith(INNER_PREFIX):
-            return self.default[self._hash(header.frame, destination) * len(self.default) >> 64]
+            choices = self.default if not dead else self._live(destination, dead)
+            if choices:
+                return choices[self._hash(header.frame, destination) * len(choices) >> 64]
         return -1 - DropReason.NO_ROUTE
+
+    def _live(self, destination: bytes, dead: frozenset[int]) -> tuple[int, ...]:
+        """Directions of ``default`` from which a plain address can be reached."""
+        beyond = self.beyond.get(destination[:HOST_PREFIX_BYTES], self.default)
+        return tuple(
+            up for up, down in zip(self.default, beyond, strict=True) if up not in dead and down not in dead
+        )
 
     def _hash(self, frame: bytes, destination: bytes) -> int:
         """Return 64 bits from addresses, flow label, next header and, for UDP, the ports."""
@@ -210,7 +229,24 @@ def _host_prefix(address: int) -> bytes:
     return address.to_bytes(ADDRESS_BYTES, "big")[:HOST_PREFIX_BYTES]
 
 
-def _t0_table(topology: Topology, plan: UsidPlan, switch: Switch, seed: int) -> SwitchTable:
+def _ways_down(topology: Topology, plan: UsidPlan, plane: int) -> dict[bytes, tuple[int, ...]]:
+    """Return, by the prefix of each host, the directions to its T0 from every T1 of a plane."""
+    if not topology.t1_per_plane:
+        return {}
+    of_t0 = {
+        t0: tuple(
+            topology.t1_link(plane, t0, index).down.number for index in range(1, topology.t1_per_plane + 1)
+        )
+        for t0 in range(1, topology.t0_per_plane + 1)
+    }
+    return {
+        _host_prefix(plan.inner_address(host)): of_t0[topology.t0_of(host)] for host in range(topology.hosts)
+    }
+
+
+def _t0_table(
+    topology: Topology, plan: UsidPlan, switch: Switch, seed: int, beyond: dict[bytes, tuple[int, ...]]
+) -> SwitchTable:
     """Return the table of a T0: its hosts below, every T1 of the plane above."""
     routes: dict[int, int] = {}
     hosts: dict[bytes, int] = {}
@@ -234,6 +270,7 @@ def _t0_table(topology: Topology, plan: UsidPlan, switch: Switch, seed: int) -> 
         salt,
         hash_labels=hashed != "ports",
         hash_ports=hashed != "flow_label",
+        beyond=beyond,
     )
 
 
@@ -261,8 +298,9 @@ def build_tables(topology: Topology, seed: int = 0) -> list[SwitchTable]:
         Seed of the run, for the ECMP hashes.
     """
     plan = UsidPlan(topology)
+    beyond = [_ways_down(topology, plan, plane) for plane in range(topology.planes)]
     return [
-        _t0_table(topology, plan, switch, seed)
+        _t0_table(topology, plan, switch, seed, beyond[switch.plane])
         if switch.tier is Tier.T0
         else _t1_table(topology, plan, switch)
         for switch in topology.switches

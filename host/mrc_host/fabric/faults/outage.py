@@ -23,8 +23,8 @@ class Outage(FaultSpec):
     Parameters
     ----------
     signal : bool
-        Whether NICs are told that the link of a port of theirs goes down and up. Switches are never told:
-        their routes are static.
+        Whether the link tells: NICs see ports of theirs go down and up, and T0s take links between switches
+        out of ECMP a convergence time later. Routes of uSIDs are static.
     """
 
     SELECTORS: ClassVar[tuple[str, ...]] = ("link", "port", "switch", "plane")

@@ -225,15 +225,24 @@ class RunningFaults:
             Time at which it ends at the latest.
         """
         outages: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        between: dict[int, list[tuple[int, int]]] = {}
         for fault in self.faults:
             fault.start(start_ps)
             intervals = fault.spec.outages(fault.begin_ps, min(fault.end_ps, end_ps))
             for direction in sorted({number for place in fault.places for number in place.touched}):
                 half = self._fabric.topology.directions[direction]
+                if half.source_switch >= 0 and half.target_switch >= 0:
+                    between.setdefault(direction, []).extend(intervals)
                 if half.source_switch >= 0 or not intervals:
                     continue
                 fault.signals += sum(2 if up < end_ps else 1 for _, up in intervals)
                 outages.setdefault((half.host, half.plane), []).extend(intervals)
+        convergence_ps = round(self._fabric.topology.spec.ecmp_convergence_us * MICROSECOND_PS)
+        for direction, intervals in between.items():
+            for down, up in _merged(intervals):
+                self._fabric.learn(down + convergence_ps, direction, False)
+                if up < end_ps:
+                    self._fabric.learn(up + convergence_ps, direction, True)
         changes = []
         for (host, plane), intervals in outages.items():
             for down, up in _merged(intervals):
