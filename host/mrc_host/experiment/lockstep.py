@@ -24,6 +24,8 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
+
 from mrc_host.experiment.application import COMPLETION, EVENT, Host
 from mrc_host.fabric.model import Arrival, Fabric
 from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord, Watch
@@ -58,6 +60,7 @@ class FabricLike(Protocol):
         """Time before which no frame reaches a NIC unless one is sent first."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Observer:
     """Sees what happens in a run, window by window; the base class ignores it."""
 

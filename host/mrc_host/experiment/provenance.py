@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from mrc_host.compiled import state
 from mrc_host.experiment.rundir import canonical_json
 from mrc_host.experiment.schema import Experiment
 
@@ -37,8 +38,10 @@ def netlist_sha256(experiment: Experiment) -> str:
 
 
 def tool_versions() -> dict[str, str]:
-    """Return the versions of the packages a run depends on; those not installed are left out."""
-    versions = {"python": platform.python_version()}
+    """Return the versions of the packages a run depends on; those not installed are left out. The model's is
+    ``compiled`` or ``plain``.
+    """
+    versions = {"python": platform.python_version(), "model": state()}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
