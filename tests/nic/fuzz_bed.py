@@ -13,7 +13,6 @@ from mrc_host.bench import WIDTHS
 from mrc_host.benches.rig import identity, path
 from mrc_host.errors import InfrastructureError
 from mrc_host.model.nic import ModelNic
-from mrc_host.model.options import ModelOptions
 from mrc_host.nic.device import Access, Context, Endpoint, QpState, Retry, Settings, read_counters
 from mrc_host.nic.options import MacOptions, MemoryOptions
 from mrc_host.nic.verilated import VerilatedNic
@@ -44,10 +43,6 @@ EVS = [[wire.ev_value(plane, 1, replica) for replica in range(8)] for plane in r
 BOTH = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 LIMIT_PS = 20_000_000_000
 KINDS = ("rtl", "model")
-WITHOUT_PROBES = dict.fromkeys(
-    ("reverse_probes", "recovery_probes", "tail_probe", "stale_probe", "port_status_updates"), False
-)
-"""Options of a peer of gateware that answers no probes."""
 
 
 class Broken(AssertionError):
@@ -96,8 +91,7 @@ class Bed:
             MemoryOptions(**{"size": MEMORY_BYTES, **memory}),
         )
         nic = VerilatedNic(CONFIG, mac, options) if kind == "rtl" else ModelNic(CONFIG, mac, options)
-        peer_options = ModelOptions(**WITHOUT_PROBES) if kind == "rtl" else ModelOptions()
-        peer = ModelNic(CONFIG, mac, MemoryOptions(size=MEMORY_BYTES), options=peer_options, seed=1)
+        peer = ModelNic(CONFIG, mac, MemoryOptions(size=MEMORY_BYTES), seed=1)
         self.ends = [End(nic, NIC), End(peer, PEER)]
         self.nic, self.peer = self.ends
         self._connect_good()

@@ -102,7 +102,7 @@ def test_the_page_lists_every_attack_with_what_is_counted():
     listed = rows()
     assert listed.keys() == ATTACKS.keys()
     for name, cells in listed.items():
-        counters = set(re.findall(r"`([a-z_]+)`", cells[2]))
+        counters = set(re.findall(r"`([a-z_0-9]+)`", cells[2]))
         expected = {outcome.name.lower() for outcome in ATTACKS[name].counted}
         assert counters == expected | ({ATTACKS[name].engine} - {""}), name
 
