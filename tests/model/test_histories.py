@@ -1,51 +1,121 @@
-"""Random histories through two model NICs (see ``history.py``).
+"""Random histories through two and three model NICs (see ``history.py``).
 
 Sweep: seeds from 0, each of which draws sizes, options, traffic and faults; MRC_HISTORIES of them, 300
 without it, 10,000 in the long session.
-Stimulus: posts, losses, duplicates, delays, marks, trims, damage, silent holes, port flaps, EV operations.
-Checks: no byte lost and none written twice to different effect, completions in order and only after
-placement, legal EV states only, trackers inside the window, counters that add up; a failure names its seed.
+Stimulus: posts, losses, duplicates, reordering, marks, trims, damage, silent holes, port flaps, reboots, EV
+operations and port administration.
+Checks: no byte lost and none written twice, completions in order and only after placement, legal EV states
+only, trackers inside the window, counters that add up; a failure names its seed and an experiment file made
+small; mistakes planted in the model are found; everything that can happen does.
 Timing: simulated; a history that takes too long fails.
 """
 
 import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
-from history import History, Violation, play
+from history import play, watch
+from history_draw import draw_history
+
+from mrc_host.experiment.load import load_experiment, parse_experiment
+from mrc_host.experiment.script import ACTIONS
+from mrc_host.fabric.faults import FAULTS
 
 BATCH = 10
 COUNT = int(os.environ.get("MRC_HISTORIES", "300"))
+HERE = Path(__file__).parent
+MISTAKES = {
+    "forgets_duplicates": 40,
+    "completes_sends_early": 40,
+    "completes_receives_early": 40,
+    "forgets_denials": 40,
+    "forgets_duplicates_in_counters": 20,
+    "writes_too_much": 20,
+}
+"""Mistakes that are planted here, and how many seeds may pass before one shows; the session plants all."""
+
+
+CHANGES = (
+    "GOOD to SKIP",
+    "SKIP to GOOD",
+    "GOOD to ASSUMED_BAD",
+    "ASSUMED_BAD to GOOD",
+    "GOOD to DENIED",
+    "DENIED to GOOD",
+    "BACKUP to GOOD",
+    "GOOD to BACKUP",
+)
+COUNTERS = (
+    "DUPLICATE",
+    "DROP_ICRC",
+    "DROP_NO_PKT_BUFFER",
+    "TRIMMED_ANSWERED",
+    "TX_RETRANSMISSIONS",
+    "TX_CONTROL",
+    "ACCEPTED",
+)
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
-def test_histories(first):
+def test_histories(first, record_property):
     for seed in range(first, min(first + BATCH, COUNT)):
-        assert all(flow.done for flow in play(seed).flows)
-
-
-def finished(seed):
-    history = History(seed)
-    history.run()
-    return history
+        for name, count in play(seed).seen.items():
+            record_property(f"seen {name}", count)
 
 
 def test_a_history_depends_on_its_seed_alone():
-    first, second = finished(4), finished(4)
-    assert first.counter == second.counter > 0
-    assert [nic.calls for nic in first.nics] == [nic.calls for nic in second.nics]
+    first, second = (watch(parse_experiment(draw_history(4))) for _ in range(2))
+    assert first.seen == second.seen
+    assert first.seen["writes"] + first.seen["writes with immediate"] > 0
+    assert draw_history(4) == draw_history(4) != draw_history(5)
 
 
-def test_broken_promises_are_noticed():
-    history = finished(0)
-    flow = next(flow for flow in history.flows if flow.messages)
-    flow.sink.data[0] ^= 1
-    with pytest.raises(Violation, match="changed after completion, or beside it"):
-        history._finish(history.nics[0].time_ps)
-    flow.sink.data[0] ^= 1
-    with pytest.raises(Violation, match="before all of it was placed"):
-        flow.sink.data[flow.messages[0].at] ^= 1
-        flow.check_placed(flow.messages[0], "completion")
-    words = history.nics[0]._engine.requester.side.qps[0].evs.planes[0]
-    words.bad |= words.good
-    with pytest.raises(Violation, match="in two states"):
-        history._check_requesters()
+def test_everything_happens():
+    """A few dozen histories meet every kind of fault, action and change that all of them are about."""
+    seen = Counter()
+    for seed in range(40):
+        seen += watch(parse_experiment(draw_history(seed))).seen
+    wanted = {f"fault {kind} hit" for kind in FAULTS}
+    wanted |= {f"action {do}" for do in ACTIONS}
+    wanted |= {"writes", "writes with immediate", "links down or up"}
+    wanted |= {f"EV {change}" for change in CHANGES}
+    wanted |= {f"port counter {name}" for name in COUNTERS}
+    assert not wanted - set(seen), wanted - set(seen)
+
+
+def plant(*arguments):
+    """Run ``history_mutants.py`` on plain Python, where methods can be replaced."""
+    return subprocess.run(
+        [sys.executable, str(HERE / "history_mutants.py"), *map(str, arguments)],
+        env={**os.environ, "MRC_COMPILED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_found(mistake):
+    done = plant("find", mistake, MISTAKES[mistake])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_failure_is_made_small_and_can_be_played_again(tmp_path):
+    """A receiver that takes duplicates for new: the file that is left has one message and one fault."""
+    done = plant("shrink", "forgets_duplicates", 1, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    file = tmp_path / "seed-1.yaml"
+    assert f"made small: {file}" in done.stdout
+    assert "seed 1: bytes are written once" in done.stdout
+    small = load_experiment(file)
+    actions = [*small.workload.messages, *small.faults, *small.script]
+    assert 2 <= len(actions) <= 6
+    assert len(file.read_text().splitlines()) < 45
+    # It fails with the mistake, and with nothing else.
+    again = plant("file", "forgets_duplicates", file)
+    assert again.returncode == 1 and "bytes are written once" in again.stdout + again.stderr
+    watch(small)
