@@ -210,6 +210,23 @@ def test_the_answer_to_a_probe_proves_nothing_of_a_plane_that_is_only_slow():
     assert made.losses_before(10 * US, 19 * US) == [1, 2, 3, 5, 7, 9]
 
 
+def test_the_window_adapts_to_losses_that_were_wrong():
+    made = tracker()
+    assert made.planes.window == W
+    for expected in (2 * W, 4 * W, 4 * W):
+        made.adapt(True)
+        assert made.planes.window == expected
+    for _ in range(15):
+        made.adapt(False)
+    assert made.planes.window == 4 * W
+    made.adapt(True)  # begins to count anew
+    for _ in range(15):
+        made.adapt(False)
+    assert made.planes.window == 4 * W
+    made.adapt(False)
+    assert made.planes.window == W
+
+
 def test_overtaken_packets_are_a_reason_to_ask():
     made = tracker()
     send(made, 20)

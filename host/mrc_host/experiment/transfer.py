@@ -193,8 +193,6 @@ class Transfer(Application):
             state.target_region = domain.register(state.target, remote)
             if state.flow.bytes:
                 context.nic.watch(_watch_tag(state), state.target.bus_address, state.flow.bytes)
-        # Everything was allocated from the bottom up: nothing may ever be written from here on.
-        self._top = context.allocator.allocate(1, ALIGNMENT).bus_address
 
     def post_receives(self) -> None:
         """Post as many receives as the queue pairs take, at once."""
@@ -225,6 +223,8 @@ class Transfer(Application):
 
     def start(self, time_ps: int, host: Host) -> None:
         """Post the first messages of every outgoing flow, the flows taking turns; others have their times."""
+        # Everything was allocated from the bottom up: nothing may ever be written from here on.
+        self._top = host.context.allocator.allocate(1, ALIGNMENT).bus_address
         self._latency_ps = host.latency_ps
         self._start_ps = time_ps
         for _ in range(max((state.outstanding for state in self.outgoing), default=0)):

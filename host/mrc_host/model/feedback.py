@@ -56,6 +56,7 @@ class Feedback:
         self._blames: bool = options.loss_blame == "stored"
         self._proof: bool = options.undo_rule == "proof"
         self._flag: bool = options.undo_rule == "flag"
+        self._adapts: bool = options.reorder_adaptation and options.loss_rule == "rack"
         self._silence: bool = options.probe_judges == "silent" and options.loss_rule == "rack"
         self._retries_unknown: bool = options.unknown_nack == "retry"
         self._keeps_sent: bool = options.mpr_shrink == "keep_sent"
@@ -151,6 +152,8 @@ class Feedback:
                 continue
             statistics = self._side.statistics
             statistics.losses_undone += 1
+            if self._adapts:
+                tracker.adapt(True)
             if not unsent:
                 statistics.retransmissions_spurious += 1
             tracker.forget(psn)
@@ -200,6 +203,8 @@ class Feedback:
         else:
             statistics.retransmissions_loss += 1
             qp.queue_retransmission(psn)
+            if self._adapts:
+                tracker.adapt(False)
         self._shell.trace(
             TraceKind.LOSS, qp.index, index // qp.evs.stride, psn & 0xFF_FFFF, index | urgent << 16
         )

@@ -99,6 +99,7 @@ class ModelOptions:
     loss_rule: str = "rack"
     duplicate_threshold: int = 32
     reorder_window_ns: int = -1
+    reorder_adaptation: bool = True
     complete_view: bool = True
     undo_rule: str = "proof"
     tail_probe: bool = True
@@ -298,6 +299,11 @@ OPTIONS: dict[str, Option] = {
         "W: how much later a packet must have left that proves a loss; -1: half a base RTT.",
         low=-1,
         high=_NS,
+    ),
+    "reorder_adaptation": Option(
+        "profile.md 4",
+        "W doubles with every loss that was undone, to four times at most, and is itself again after 16 "
+        "losses that were not.",
     ),
     "complete_view": Option(
         "profile.md 4",

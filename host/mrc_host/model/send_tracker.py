@@ -24,6 +24,8 @@ _MASK: Final = 0xFF_FFFF
 _BITMAP_BITS: Final = 64
 _WORD: Final = 0xFFFF_FFFF
 
+_WIDEST: Final = 4
+_CALM: Final = 16
 _DATA: Final = 0
 _RETRANSMISSION: Final = 1
 
@@ -63,10 +65,12 @@ class SendTracker:
         "_acked_count",
         "_by_count",
         "_evs",
+        "_first_window",
         "_mask",
         "_proof_evs",
         "_proof_planes",
         "_psn_of",
+        "_quiet",
         "_rules",
         "_seen_base",
         "_sequence",
@@ -97,6 +101,8 @@ class SendTracker:
         window = options.duplicate_threshold if self._by_count else max(1, window_ps)
         self.planes: ProvenLists = ProvenLists(2 * planes, ring, window)
         self._evs: ProvenLists = ProvenLists(2 * planes * stride, ring, 1)
+        self._first_window: i64 = window
+        self._quiet: i64 = 0
         self._sequence: i64 = 0
         self.heard_ps: vec[i64] = vec[i64]([-1] * planes)
         self._proof_planes: list[i64] = []
@@ -241,6 +247,20 @@ class SendTracker:
         return psn
 
     # -- losses ------------------------------------------------------------------------------------------
+
+    def adapt(self, wrong: bool) -> None:
+        """A loss that was inferred stood the test of time so far, or was wrong: W is doubled by each that was
+        wrong, to four times what it was at most, and falls back after 16 in a row that were not.
+        """
+        planes = self.planes
+        if wrong:
+            self._quiet = 0
+            planes.window = min(2 * planes.window, _WIDEST * self._first_window)
+        elif planes.window != self._first_window:
+            self._quiet += 1
+            if self._quiet >= _CALM:
+                self._quiet = 0
+                planes.window = self._first_window
 
     def next_loss(self, now_ps: i64, base_rtt_ps: i64) -> i64:
         """A PSN that what was proven since shows to be lost; :data:`NOBODY` when there is none.
