@@ -128,10 +128,8 @@ class _Watcher(Observer):
         self._total = sum(state.flow.messages for state in testbed.states)
 
     def started(self, start_ps: int, limit_ps: int) -> None:
-        """Give faults and controllers their times, and let NICs see the links that go down and up."""
-        for change in self._testbed.faults.start(start_ps, limit_ps):
-            self._testbed.nics[change.host].schedule_link(change.time_ps, change.plane, change.up)
-        self._testbed.script.start(start_ps, self._testbed.hosts)
+        """Start what the experiment has planned."""
+        self._testbed.start(start_ps, limit_ps)
 
     def watched(self, host: int, watches: Sequence[Watch]) -> None:
         """Note writes into receive buffers."""
