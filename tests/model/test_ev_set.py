@@ -35,16 +35,15 @@ def changes(evs):
 # -- rotation ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bits", [5, 6])
+@pytest.mark.parametrize("good", [0xF00F_A5A5, 0xFFFF_FFFF, 0x8000_0001])
 @pytest.mark.parametrize("seed", [0, 1, 37, 1023])
-def test_every_good_ev_comes_once_per_rotation_in_changing_order(bits, seed):
-    good = 0xF00F_A5A5 if bits == 5 else 0xF00F_A5A5_8000_0001
-    rotation = Rotation(bits)
+def test_every_good_ev_comes_once_per_rotation_in_changing_order(good, seed):
+    rotation = Rotation(5)
     rotation.start(seed, good)
-    expected = sorted(place for place in range(1 << bits) if good >> place & 1)
+    expected = sorted(place for place in range(32) if good >> place & 1)
     orders = [[rotation.next(good) for _ in expected] for _ in range(50)]
     assert all(sorted(order) == expected for order in orders)
-    assert len({tuple(order) for order in orders}) > 20
+    assert len({tuple(order) for order in orders}) > (20 if len(expected) > 2 else 1)
 
 
 def test_no_good_ev_no_pick_and_back_again():

@@ -7,10 +7,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from mypy_extensions import i64
+
+from mrc_host.fabric.heap import PacketList
 from mrc_host.fabric.packet import Packet
-from mrc_host.model.agenda import ACCESS, INSIDE, LINK, RECEIVED, TIMER, Agenda
+from mrc_host.model.agenda import (
+    ACCESS,
+    ARRIVAL,
+    CALL,
+    ENTRY,
+    INSIDE,
+    LINK,
+    PLACEMENT,
+    RECEIVED,
+    ROOM,
+    TIMER,
+    Agenda,
+    Call,
+)  # fmt: skip
 from mrc_host.model.encoder import FrameEncoder
 from mrc_host.model.frames import PortReceiver
 from mrc_host.model.memory_port import MemoryPort
@@ -27,7 +43,6 @@ from mrc_host.model.table_commands import TableCommands
 from mrc_host.model.templates import Template, TemplateTable
 from mrc_host.nic.base import Frame, TraceRecord, Watch
 from mrc_host.nic.options import MacOptions, MemoryOptions, byte_time
-from mrc_rtl import wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.records import PORT_COUNTERS, GlobalCounter, PortCounter
 from mrc_rtl.tables import EventKind, QpErrorReason, QpState
@@ -40,10 +55,16 @@ TRANSMIT_CYCLES: Final = 24
 RECEIVE_CYCLES: Final = 24
 """From the last bit to the decision about the packet."""
 _GLOBAL_COUNTERS: Final = 16
-_WRITES: Final = frozenset(int(opcode) for opcode in Opcode if wire.is_write(opcode))
-_ANSWERS: Final = frozenset(
-    int(opcode) for opcode in (Opcode.SACK, Opcode.NACK, Opcode.ACKNOWLEDGE, Opcode.ENDPOINT_RESPONSE)
+_ANSWERS: Final = tuple(
+    opcode in (Opcode.SACK, Opcode.NACK, Opcode.ACKNOWLEDGE, Opcode.ENDPOINT_RESPONSE)
+    for opcode in range(256)
 )
+_TX_FRAMES: Final = int(PortCounter.TX_FRAMES)
+_TX_CONTROL: Final = int(PortCounter.TX_CONTROL)
+_TX_RETRANSMISSIONS: Final = int(PortCounter.TX_RETRANSMISSIONS)
+_TX_DATA: Final = int(PortCounter.TX_DATA)
+_RX_FRAMES: Final = int(PortCounter.RX_FRAMES)
+_PORT_COUNTERS: Final = int(PORT_COUNTERS)
 
 RequesterFactory = Callable[[Shell, ModelOptions], Requester]
 """Makes the requester of an engine."""
@@ -102,17 +123,21 @@ class ModelEngine(Shell, CommandPort):
     ) -> None:
         planes = config.planes
         self.config = config
-        self.now_ps: int = 0
+        self.now_ps: i64 = 0
         self.seed = seed
         self.settings = Settings(planes)
         self.read_failure: int = int(QpErrorReason.LOCAL_PROTECTION)
         self.agenda = Agenda()
         byte_ps = byte_time(config, mac)
-        self._byte_ps: int = round(byte_ps)
-        self._receive_ps: int = RECEIVE_CYCLES * config.clock_ps
+        self._byte_ps: i64 = round(byte_ps)
+        self._receive_ps: i64 = RECEIVE_CYCLES * config.clock_ps
         latency = TRANSMIT_CYCLES * config.clock_ps
         self.ports: list[Port] = [Port(p, byte_ps, latency) for p in range(planes)]
-        self._rooms: int = (1 << planes) - 1
+        self._rooms: i64 = (1 << planes) - 1
+        self._room_calls: list[Call] = [Call(ROOM, plane) for plane in range(planes)]
+        self._arrivals: list[Call] = [Call(ARRIVAL, plane) for plane in range(planes)]
+        self._arriving: list[PacketList] = [PacketList() for _ in range(planes)]
+        self._trace: bool = config.trace
         self._encoders = [FrameEncoder(p, self.settings, options) for p in range(planes)]
         self._decoders = [PortReceiver(p, self.settings, options, config.mtu) for p in range(planes)]
         self.memory = HostMemory(memory.size)
@@ -152,20 +177,44 @@ class ModelEngine(Shell, CommandPort):
 
     def run(self, until_ps: int) -> None:
         """Carry out everything before a time."""
-        agenda, pump, commands = self.agenda, self.requester.pump, self._commands
-        while agenda.next_ps < until_ps:
-            self.now_ps, callback, argument = agenda.take()
-            callback(argument)
+        agenda, requester, commands = self.agenda, self.requester, self._commands
+        until: i64 = until_ps
+        while agenda.count:
+            call = agenda.first()
+            if call.time >= until:
+                break
+            self.now_ps = call.time
+            if call.kind == ARRIVAL:
+                self._packet_arrived(call)
+            else:
+                self.carry_out(agenda.take())
             if commands.waiting:
                 commands.retry()
             if self._accesses:
                 self._carry_out()
-            pump()
+            requester.pump()
         self.now_ps = until_ps
 
-    def schedule(self, time_ps: int, callback: Callable[[int], None], argument: int) -> None:
+    def carry_out(self, call: Call) -> None:
+        """Carry out a call that was taken from the agenda."""
+        kind: i64 = call.kind
+        if kind == ROOM:
+            # The requester is pumped behind every call, so that there is nothing more to do.
+            self._rooms |= 1 << call.plane
+            return
+        callback, argument = call.callback, call.argument
+        self.agenda.free(call)
+        if kind == PLACEMENT:
+            self.responder.memory_answered()
+        elif kind == ENTRY:
+            self._entry_written()
+        else:
+            assert kind == CALL and callback is not None
+            callback(argument)
+
+    def schedule(self, time_ps: i64, callback: Callable[[int], None], argument: int) -> None:
         """Call ``callback(argument)`` once at a time (not before now)."""
-        self.agenda.enter(max(time_ps, self.now_ps), TIMER, callback, argument)
+        self.agenda.enter(time_ps if time_ps > self.now_ps else self.now_ps, TIMER, callback, argument)
 
     # -- registers ---------------------------------------------------------------------------------------
 
@@ -184,7 +233,7 @@ class ModelEngine(Shell, CommandPort):
             if response == WAIT:
                 return
             accesses.popleft()
-            access.response, access.time_ps = response, self.now_ps
+            access.response, access.time_ps = response, int(self.now_ps)
             if not access.write:
                 access.value = registers.value if response == OKAY else 0
             self._answered(access)
@@ -221,15 +270,15 @@ class ModelEngine(Shell, CommandPort):
 
     # -- ports -------------------------------------------------------------------------------------------
 
-    def room(self, plane: int) -> bool:
+    def room(self, plane: i64) -> bool:
         """Whether the transmit FIFO of a plane takes one more frame of any size."""
         return self._rooms >> plane & 1 == 1
 
-    def rooms(self) -> int:
+    def rooms(self) -> i64:
         """Bit p: plane p has room; a plane without has a call planned for when it has again."""
         return self._rooms
 
-    def start_ps(self, plane: int) -> int:
+    def start_ps(self, plane: i64) -> i64:
         """When the first bit of a frame put into the transmit FIFO of a plane now would leave."""
         return self.ports[plane].start_ps(self.now_ps)
 
@@ -239,15 +288,14 @@ class ModelEngine(Shell, CommandPort):
 
     def byte_time_ps(self, plane: int) -> int:
         """Picoseconds of a byte on a plane's line, rounded."""
-        return self._byte_ps
+        return int(self._byte_ps)
 
-    def transmit(self, plane: int, packet: ModelPacket) -> None:
+    def transmit(self, plane: i64, packet: ModelPacket) -> None:
         """Put a packet into the transmit FIFO of a plane; there must be room."""
         packet.plane = plane
-        opcode = packet.opcode
-        if opcode in _ANSWERS:
+        if _ANSWERS[packet.opcode]:
             self.responder.fill(packet)
-        template = self._templates[packet.qp] if packet.qp >= 0 else None
+        template = self._templates.rows[packet.qp] if packet.qp >= 0 else None
         port = self.ports[plane]
         encoder = self._encoders[plane]
         if self.objects:
@@ -255,25 +303,23 @@ class ModelEngine(Shell, CommandPort):
             port.send_packet(self.now_ps, packet)
         else:
             port.send(self.now_ps, encoder.encode(packet, template))
-        first = plane * PORT_COUNTERS
-        self.counters[first + PortCounter.TX_FRAMES] += 1
-        if opcode not in _WRITES:
-            self.counters[first + PortCounter.TX_CONTROL] += 1
+        counters = self.counters
+        first: i64 = plane * _PORT_COUNTERS
+        counters[first + _TX_FRAMES] += 1
+        if not packet.is_write:
+            counters[first + _TX_CONTROL] += 1
         elif packet.retransmission:
-            self.counters[first + PortCounter.TX_RETRANSMISSIONS] += 1
+            counters[first + _TX_RETRANSMISSIONS] += 1
         else:
-            self.counters[first + PortCounter.TX_DATA] += 1
-        if self._rooms >> plane & 1 and not port.room(self.now_ps):
-            self._rooms &= ~(1 << plane)
-            self.agenda.enter(port.room_ps, INSIDE, self._room_again, plane)
-
-    def _room_again(self, plane: int) -> None:
-        """The requester is pumped behind every call, so that there is nothing more to do."""
-        self._rooms |= 1 << plane
+            counters[first + _TX_DATA] += 1
+        bit: i64 = 1 << plane
+        if self._rooms & bit and not port.room(self.now_ps):
+            self._rooms &= ~bit
+            self.agenda.plan(self._room_calls[plane], port.room_ps, INSIDE)
 
     def arrive(self, plane: int, time_first_bit_ps: int, frame: bytes, bad_fcs: bool) -> None:
         """A frame begins to arrive."""
-        last_bit = self.ports[plane].arrive(time_first_bit_ps, len(frame))
+        last_bit = int(self.ports[plane].arrive(time_first_bit_ps, len(frame)))
         self.agenda.enter(
             last_bit + self._receive_ps, RECEIVED + plane, self._received, (plane, last_bit, frame, bad_fcs)
         )
@@ -283,31 +329,43 @@ class ModelEngine(Shell, CommandPort):
         if self._takes_frame(plane):
             self._judged(plane, last_bit, self._decoders[plane].decode(frame, bad_fcs))
 
-    def arrive_packet(self, plane: int, time_first_bit_ps: int, packet: ModelPacket) -> None:
+    def arrive_packet(self, plane: i64, time_first_bit_ps: i64, packet: ModelPacket) -> None:
         """A packet of another model begins to arrive."""
         packet.plane = plane
-        packet.received_ps = self.ports[plane].arrive(time_first_bit_ps, packet.size)
-        self.agenda.enter(
-            packet.received_ps + self._receive_ps, RECEIVED + plane, self._received_packet, packet
-        )
+        received: i64 = self.ports[plane].arrive(time_first_bit_ps, packet.size)
+        packet.received_ps = received
+        line = self._arriving[plane]
+        line.append(packet)
+        if line.count == 1:
+            self.agenda.plan(self._arrivals[plane], received + self._receive_ps, RECEIVED + plane)
 
-    def _received_packet(self, packet: ModelPacket) -> None:
-        plane = packet.plane
+    def _packet_arrived(self, call: Call) -> None:
+        """The first packet on a line is received; its call, the next one, is kept for the packet behind."""
+        plane: i64 = call.plane
+        line = self._arriving[plane]
+        packet = line.take()
+        assert isinstance(packet, ModelPacket)
+        behind = line.first
+        if behind is None:
+            self.agenda.take()
+        else:
+            assert isinstance(behind, ModelPacket)
+            self.agenda.again(behind.received_ps + self._receive_ps)
         if self._takes_frame(plane):
             decoder = self._decoders[plane]
             if decoder.take(packet):
                 self.responder.on_packet(packet)
             else:
-                self.counters[plane * PORT_COUNTERS + decoder.reason] += 1
+                self.counters[plane * _PORT_COUNTERS + decoder.reason] += 1
 
-    def _takes_frame(self, plane: int) -> bool:
+    def _takes_frame(self, plane: i64) -> bool:
         """Count a frame that has arrived; false when the link is down or the NIC disabled."""
         if not self.ports[plane].link_up:
             self.ports[plane].lost_link_down += 1
             return False
         if not self.settings.enable:
             return False
-        self.counters[plane * PORT_COUNTERS + PortCounter.RX_FRAMES] += 1
+        self.counters[plane * _PORT_COUNTERS + _RX_FRAMES] += 1
         return True
 
     def _judged(self, plane: int, last_bit: int, packet: ModelPacket | None) -> None:
@@ -335,13 +393,13 @@ class ModelEngine(Shell, CommandPort):
 
     # -- memory and completions --------------------------------------------------------------------------
 
-    def read_memory(self, protection_domain: int, local_key: int, address: int, length: int) -> bytes | None:
+    def read_memory(self, protection_domain: i64, local_key: i64, address: int, length: i64) -> bytes | None:
         """Payload of a packet to send, None when it cannot be read."""
-        bus_address = self.regions.translate(local_key, protection_domain, address, length, False)
+        bus_address = self.regions.translate(local_key, protection_domain, address, int(length), False)
         if bus_address < 0:
             self.read_failure = int(QpErrorReason.LOCAL_PROTECTION)
             return None
-        content = self.memory.read(bus_address, length)
+        content = self.memory.read(bus_address, int(length))
         if content is None:
             self.read_failure = int(QpErrorReason.LOCAL_READ)
             self.count(GlobalCounter.READ_ERRORS)
@@ -378,9 +436,9 @@ class ModelEngine(Shell, CommandPort):
 
     def _write_entry(self, entry: tuple[int, bytes]) -> None:
         self._entries.append(entry)
-        self._memory_port.write(self.now_ps, self._entry_written)
+        self._memory_port.write(self.now_ps, False)
 
-    def _entry_written(self, _: Any) -> None:
+    def _entry_written(self) -> None:
         address, content = self._entries.popleft()
         if self.memory.write(address, content):
             self.memory.watches(self.now_ps, address, len(content), self.watches)
@@ -418,8 +476,8 @@ class ModelEngine(Shell, CommandPort):
 
     def trace(self, kind: int, qp: int, plane: int, psn: int, detail: int) -> None:
         """Report a decision in the NIC's outputs, when tracing is on."""
-        if self.config.trace:
-            self.traces.append(TraceRecord(self.now_ps, int(kind), qp, plane, psn, detail))
+        if self._trace:
+            self.traces.append(TraceRecord(int(self.now_ps), int(kind), qp, plane, psn, detail))
 
     # -- between requester and responder -----------------------------------------------------------------
 
@@ -442,7 +500,7 @@ class ModelEngine(Shell, CommandPort):
     def outer_source(self, plane: int) -> int:
         """This host's outer address on a plane, from any QP's template; 0 while none has one."""
         for qp in range(self.config.qps):
-            template: Template = self._templates[qp]
+            template: Template = self._templates.rows[qp]
             if template.encapsulated:
                 return int.from_bytes(template.outer_source(plane), "big")
         return 0

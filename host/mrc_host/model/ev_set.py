@@ -12,7 +12,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["NONE", "SKIPPED", "EvSet", "PathState", "PlaneEvs", "Rotation"]
+from mypy_extensions import i64
+
+__all__ = ["NONE", "SKIPPED", "EvSet", "PathState", "PlaneEvs", "Rotation", "count_of", "lowest_of"]
 
 NONE: Final = -1
 """Outcome of a pick: no EV may be used."""
@@ -35,14 +37,41 @@ class PathState(IntEnum):
     BACKUP = 5
 
 
-def _permuted(word: int, key: int, bits: int) -> int:
-    """Move bit i of a word to place i XOR key, for words of 2^bits bits."""
+def lowest_of(word: i64) -> i64:
+    """Number of the lowest bit that is set in a word of at most 32 bits, which is not 0."""
+    place: i64 = 0
+    if not word & 0xFFFF:
+        word >>= 16
+        place = 16
+    if not word & 0xFF:
+        word >>= 8
+        place += 8
+    if not word & 0xF:
+        word >>= 4
+        place += 4
+    if not word & 3:
+        word >>= 2
+        place += 2
+    return place if word & 1 else place + 1
+
+
+def count_of(word: i64) -> int:
+    """Bits that are set in a word of at most 32 bits."""
+    return int(word).bit_count()
+
+
+_LOW_HALVES: Final = (0x5555_5555, 0x3333_3333, 0x0F0F_0F0F, 0x00FF_00FF, 0x0000_FFFF)
+"""Words of 32 bits: those bits whose number has bit 0 clear, bit 1, and so on."""
+
+
+def _permuted(word: i64, key: i64, bits: i64) -> i64:
+    """Move bit i of a word to place i XOR key, for words of 2^bits bits, at most 32."""
+    step: i64 = 1
     for bit in range(bits):
         if key >> bit & 1:
-            step = 1 << bit
-            # Bits whose number has this bit clear: blocks of `step` ones, one block apart.
-            low = ((1 << (1 << bits)) - 1) // ((1 << step) + 1)
+            low: i64 = _LOW_HALVES[bit]
             word = (word & low) << step | word >> step & low
+        step <<= 1
     return word
 
 
@@ -54,56 +83,55 @@ class Rotation:
     Parameters
     ----------
     bits : int
-        log2 of the number of places, at least 5.
+        log2 of the number of places: 5, a word has 32 bits.
     """
 
     __slots__ = ("_ahead", "_bits", "_hash", "_mask", "key", "place")
 
     def __init__(self, bits: int) -> None:
-        self._bits: int = bits
-        self._mask: int = (1 << bits) - 1
-        self._hash: int = 1
-        self._ahead: int = 0
-        self.key: int = 1
-        self.place: int = 0
+        self._bits: i64 = bits
+        self._mask: i64 = (1 << bits) - 1
+        self._hash: i64 = 1
+        self._ahead: i64 = 0
+        self.key: i64 = 1
+        self.place: i64 = 0
 
-    def start(self, seed: int, good: int) -> None:
+    def start(self, seed: int, good: i64) -> None:
         """Begin anew; rows with other seeds (10 bits) have other orders."""
         self._hash = (seed << 1 | 1) & _HASH_MASK
         self.place = 0
         self._take_key(good)
 
-    def changed(self, good: int) -> None:
+    def changed(self, good: i64) -> None:
         """The EVs that may come are others now."""
         self._ahead = _permuted(good, self.key, self._bits)
 
-    def next(self, good: int) -> int:
+    def next(self, good: i64) -> i64:
         """Number of the next EV, and move on behind it; :data:`NONE` when ``good`` is empty."""
-        left = self._ahead >> self.place
+        left: i64 = self._ahead >> self.place
         if left == 0:
             if good == 0:
                 return NONE
             # Nothing at or behind the place: once more from the start of a new rotation.
             self._redraw(good)
             left = self._ahead
-        lowest = left & -left
-        place = self.place + lowest.bit_length() - 1
-        index = place ^ self.key
-        if left == lowest:
+        place: i64 = self.place + lowest_of(left)
+        index: i64 = place ^ self.key
+        if left & left - 1 == 0:
             self._redraw(good)
         else:
             self.place = place + 1
         return index
 
-    def _redraw(self, good: int) -> None:
-        value = self._hash
+    def _redraw(self, good: i64) -> None:
+        value: i64 = self._hash
         for _ in range(self._bits):
             value = (value << 1 | (value >> 10 ^ value >> 8) & 1) & _HASH_MASK
         self._hash = value
         self.place = 0
         self._take_key(good)
 
-    def _take_key(self, good: int) -> None:
+    def _take_key(self, good: i64) -> None:
         self.key = self._hash & self._mask
         self._ahead = _permuted(good, self.key, self._bits)
 
@@ -131,30 +159,30 @@ class PlaneEvs:
     __slots__ = ("_activated", "bad", "control", "data", "denied", "good", "nominal", "skip", "turns")
 
     def __init__(self, bits: int) -> None:
-        self.good: int = 0
-        self.skip: int = 0
-        self.bad: int = 0
-        self.denied: int = 0
+        self.good: i64 = 0
+        self.skip: i64 = 0
+        self.bad: i64 = 0
+        self.denied: i64 = 0
         self.turns: list[int] = [0] * (1 << bits)
         self.data: Rotation = Rotation(bits)
         self.control: Rotation = Rotation(bits)
         self.nominal: int = 0
         self._activated: list[int] = []
 
-    def write(self, good: int, skip: int, seed: int) -> None:
+    def write(self, good: i64, skip: i64, seed: int) -> None:
         """Set the words and begin both rotations anew; DENIED stays."""
         self.good = good & ~self.denied
         self.skip = skip & ~self.denied
         self.bad = 0
-        self.turns = [self.skip >> place & 1 for place in range(len(self.turns))]
-        self.nominal = good.bit_count()
+        self.turns = [int(self.skip >> place & 1) for place in range(len(self.turns))]
+        self.nominal = count_of(good)
         self._activated = []
         self.data.start(seed, self.good)
         self.control.start(seed, self.good)
 
-    def state(self, place: int) -> PathState:
+    def state(self, place: i64) -> PathState:
         """State of the EV at a place."""
-        code = (self.good >> place & 1) << 1 | self.skip >> place & 1
+        code: i64 = (self.good >> place & 1) << 1 | self.skip >> place & 1
         if code == 2:
             return PathState.GOOD
         if code == 3:
@@ -165,58 +193,58 @@ class PlaneEvs:
             return PathState.DENIED
         return PathState.ASSUMED_BAD if self.bad >> place & 1 else PathState.ABSENT
 
-    def set_good(self, place: int) -> None:
+    def set_good(self, place: i64) -> None:
         """Make an EV GOOD."""
         self._clear(place)
         self._set_good_word(self.good | 1 << place)
 
-    def set_skip(self, place: int, turns: int) -> None:
+    def set_skip(self, place: i64, turns: int) -> None:
         """Make a GOOD EV SKIP for so many turns, or a SKIP one for at least so many."""
         self.skip |= 1 << place
         if self.turns[place] < turns:
             self.turns[place] = turns
 
-    def set_bad(self, place: int) -> None:
+    def set_bad(self, place: i64) -> None:
         """Make an EV ASSUMED_BAD."""
         self._clear(place)
         self.bad |= 1 << place
 
-    def set_denied(self, place: int) -> None:
+    def set_denied(self, place: i64) -> None:
         """Make an EV DENIED."""
         self._clear(place)
         self.denied |= 1 << place
 
-    def set_backup(self, place: int) -> None:
+    def set_backup(self, place: i64) -> None:
         """Make an EV a backup."""
         self._clear(place)
         self.skip |= 1 << place
 
-    def set_absent(self, place: int) -> None:
+    def set_absent(self, place: i64) -> None:
         """Forget an EV."""
         self._clear(place)
 
-    def activate_backup(self) -> int:
+    def activate_backup(self) -> i64:
         """Make the first backup GOOD and return its place; :data:`NONE` when there is none."""
-        backups = self.skip & ~self.good
+        backups: i64 = self.skip & ~self.good
         if backups == 0:
             return NONE
-        place = (backups & -backups).bit_length() - 1
+        place: i64 = lowest_of(backups)
         self.set_good(place)
-        self._activated.append(place)
+        self._activated.append(int(place))
         return place
 
-    def surplus_backup(self) -> int:
+    def surplus_backup(self) -> i64:
         """Forget the latest activated backup that is still in use, when more EVs are active than planned.
 
         Returns its place, or :data:`NONE`.
         """
-        while self._activated and self.good.bit_count() > self.nominal:
+        while self._activated and count_of(self.good) > self.nominal:
             place = self._activated.pop()
             if self.good >> place & 1:
                 return place
         return NONE
 
-    def met_skip(self, place: int) -> bool:
+    def met_skip(self, place: i64) -> bool:
         """A pick met this SKIP EV: one turn is used up. True when it is GOOD again."""
         left = self.turns[place] - 1
         if left > 0:
@@ -226,12 +254,12 @@ class PlaneEvs:
         self.skip &= ~(1 << place)
         return True
 
-    def pick_control(self) -> int:
+    def pick_control(self) -> i64:
         """Next EV for a control packet: GOOD ones, in a rotation of their own that clears no SKIP."""
-        tries = self.good.bit_count()
-        first = NONE
+        tries = count_of(self.good)
+        first: i64 = NONE
         while tries:
-            place = self.control.next(self.good)
+            place: i64 = self.control.next(self.good)
             if not self.skip >> place & 1:
                 return place
             if first == NONE:
@@ -239,8 +267,8 @@ class PlaneEvs:
             tries -= 1
         return first
 
-    def _clear(self, place: int) -> None:
-        keep = ~(1 << place)
+    def _clear(self, place: i64) -> None:
+        keep: i64 = ~(1 << place)
         self.skip &= keep
         self.bad &= keep
         self.denied &= keep
@@ -248,7 +276,7 @@ class PlaneEvs:
         if self.good >> place & 1:
             self._set_good_word(self.good & keep)
 
-    def _set_good_word(self, good: int) -> None:
+    def _set_good_word(self, good: i64) -> None:
         self.good = good
         self.data.changed(good)
         self.control.changed(good)
@@ -264,7 +292,7 @@ class EvSet:
     ----------
     planes : int
     places : int
-        EVs a plane can have, rounded up to a power of two of at least 32.
+        EVs a plane can have, at most 32; indexes are spaced by that.
 
     Attributes
     ----------
@@ -292,10 +320,10 @@ class EvSet:
     )
 
     def __init__(self, planes: int, places: int) -> None:
-        self._bits: int = max(5, (places - 1).bit_length())
-        self.stride: int = 1 << self._bits
-        self.planes: list[PlaneEvs] = [PlaneEvs(self._bits) for _ in range(planes)]
-        self._blames: list[int] = [0] * (planes << self._bits)
+        self._bits: i64 = max(5, (places - 1).bit_length())
+        self.stride: int = int(1 << self._bits)
+        self.planes: list[PlaneEvs] = [PlaneEvs(int(self._bits)) for _ in range(planes)]
+        self._blames: list[int] = [0] * int(planes << self._bits)
         self.minimum_active: int = 0
         self.floor_rule: str = "skip"
         self.floor_turns: int = 16
@@ -304,19 +332,19 @@ class EvSet:
     @property
     def active(self) -> int:
         """EVs that are GOOD or SKIP, over all planes."""
-        return sum(plane.good.bit_count() for plane in self.planes)
+        return sum([count_of(plane.good) for plane in self.planes])
 
-    def write(self, plane: int, good: int, skip: int, seed: int) -> None:
+    def write(self, plane: int, good: i64, skip: i64, seed: int) -> None:
         """Set the words of a plane (table EV_SET); its rotations begin anew, its blames are forgotten."""
         first = plane << self._bits
-        self._blames[first : first + self.stride] = [0] * self.stride
+        self._blames[int(first) : int(first) + self.stride] = [0] * self.stride
         self.planes[plane].write(good, skip, seed)
 
-    def state(self, index: int) -> PathState:
+    def state(self, index: i64) -> PathState:
         """State of an EV."""
         return self.planes[index >> self._bits].state(index & self.stride - 1)
 
-    def mark_skip(self, index: int, turns: int) -> None:
+    def mark_skip(self, index: i64, turns: int) -> None:
         """A packet on this EV was marked or trimmed: GOOD becomes SKIP; other states stay."""
         plane = self.planes[index >> self._bits]
         place = index & self.stride - 1
@@ -326,12 +354,12 @@ class EvSet:
             self._note(index, PathState.GOOD, PathState.SKIP)
         plane.set_skip(place, turns)
 
-    def met_skip(self, index: int) -> None:
+    def met_skip(self, index: i64) -> None:
         """A pick met this SKIP EV."""
         if self.planes[index >> self._bits].met_skip(index & self.stride - 1):
             self._note(index, PathState.SKIP, PathState.GOOD)
 
-    def lost(self, index: int) -> PathState:
+    def lost(self, index: i64) -> PathState:
         """A packet on this EV was lost: GOOD and SKIP become ASSUMED_BAD, and a backup of the plane takes
         over. At the minimum of active EVs ``floor_rule`` decides. Returns the state it is in now.
         """
@@ -350,12 +378,12 @@ class EvSet:
         self._retire(index, PathState.ASSUMED_BAD)
         return PathState.ASSUMED_BAD
 
-    def condemn(self, index: int) -> None:
+    def condemn(self, index: i64) -> None:
         """The responder says ALWAYS_SKIP: GOOD and SKIP become ASSUMED_BAD, whatever the minimum says."""
         if self.state(index) in (PathState.GOOD, PathState.SKIP):
             self._retire(index, PathState.ASSUMED_BAD)
 
-    def undo(self, index: int) -> None:
+    def undo(self, index: i64) -> None:
         """A packet that this EV was blamed for did arrive; with no blame left the EV is GOOD again."""
         if self._blames[index] == 0:
             return
@@ -363,12 +391,12 @@ class EvSet:
         if self._blames[index] == 0:
             self._restore(index)
 
-    def recover(self, index: int) -> None:
+    def recover(self, index: i64) -> None:
         """Probes say that the path is good: ASSUMED_BAD and SKIP become GOOD, and blames are forgotten."""
         self._blames[index] = 0
         self._restore(index)
 
-    def deny(self, index: int) -> None:
+    def deny(self, index: i64) -> None:
         """The controller denies the EV, whatever its state; a backup takes over."""
         state = self.state(index)
         if state in (PathState.GOOD, PathState.SKIP):
@@ -377,7 +405,7 @@ class EvSet:
             self._note(index, state, PathState.DENIED)
             self.planes[index >> self._bits].set_denied(index & self.stride - 1)
 
-    def allow(self, index: int) -> None:
+    def allow(self, index: i64) -> None:
         """The controller says GOOD: DENIED, ASSUMED_BAD, SKIP, backup and absent become GOOD."""
         old = self.state(index)
         self._blames[index] = 0
@@ -387,7 +415,7 @@ class EvSet:
         self.planes[index >> self._bits].set_good(index & self.stride - 1)
         self._return_backup(index >> self._bits)
 
-    def remove(self, index: int) -> None:
+    def remove(self, index: i64) -> None:
         """The EV has no value any more; a backup takes over when it was active."""
         state = self.state(index)
         self._blames[index] = 0
@@ -399,7 +427,7 @@ class EvSet:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _restore(self, index: int) -> None:
+    def _restore(self, index: i64) -> None:
         old = self.state(index)
         plane = self.planes[index >> self._bits]
         place = index & self.stride - 1
@@ -408,7 +436,7 @@ class EvSet:
             plane.set_good(place)
             self._return_backup(index >> self._bits)
 
-    def _retire(self, index: int, new: PathState) -> None:
+    def _retire(self, index: i64, new: PathState) -> None:
         number = index >> self._bits
         plane = self.planes[number]
         place = index & self.stride - 1
@@ -423,12 +451,12 @@ class EvSet:
         if backup != NONE:
             self._note(number << self._bits | backup, PathState.BACKUP, PathState.GOOD)
 
-    def _return_backup(self, number: int) -> None:
+    def _return_backup(self, number: i64) -> None:
         plane = self.planes[number]
         place = plane.surplus_backup()
         if place != NONE:
             self._note(number << self._bits | place, plane.state(place), PathState.BACKUP)
             plane.set_backup(place)
 
-    def _note(self, index: int, old: PathState, new: PathState) -> None:
-        self.changes.append(index << 8 | old << 4 | new)
+    def _note(self, index: i64, old: PathState, new: PathState) -> None:
+        self.changes.append(int(index << 8 | int(old) << 4 | int(new)))

@@ -14,6 +14,9 @@ from collections import deque
 from fractions import Fraction
 from typing import Final
 
+from mypy_extensions import i64
+
+from mrc_host.fabric.heap import PacketList
 from mrc_host.fabric.packet import Packet
 from mrc_host.nic.base import NEVER, Frame
 from mrc_rtl import wire
@@ -59,42 +62,42 @@ class Port:
         "number",
     )
 
-    def __init__(self, number: int, byte_ps: Fraction, latency_ps: int) -> None:
-        self.number: int = number
-        self._numerator: int = byte_ps.numerator
-        self._denominator: int = byte_ps.denominator
-        self._latency_ps: int = latency_ps
-        self._free_ps: int = 0
-        self._line_free_ps: int = 0
-        self._sequence: int = 0
+    def __init__(self, number: i64, byte_ps: Fraction, latency_ps: i64) -> None:
+        self.number: i64 = number
+        self._numerator: i64 = byte_ps.numerator
+        self._denominator: i64 = byte_ps.denominator
+        self._latency_ps: i64 = latency_ps
+        self._free_ps: i64 = 0
+        self._line_free_ps: i64 = 0
+        self._sequence: i64 = 0
         self._sent: deque[Frame] = deque()
-        self._packets: deque[Packet] = deque()
+        self._packets: PacketList = PacketList()
         self.link_up: bool = True
         self.administratively_up: bool = True
-        self.lost_link_down: int = 0
+        self.lost_link_down: i64 = 0
 
     @property
     def up(self) -> bool:
         """Whether the port takes part."""
         return self.link_up and self.administratively_up
 
-    def _up(self, count: int) -> int:
+    def _up(self, count: i64) -> i64:
         return -(-count * self._numerator // self._denominator)
 
     # -- transmit ----------------------------------------------------------------------------------------
 
-    def room(self, now_ps: int) -> bool:
+    def room(self, now_ps: i64) -> bool:
         """Whether one more frame of any size may be sent now."""
         return self._free_ps <= now_ps + self._latency_ps
 
     @property
-    def room_ps(self) -> int:
+    def room_ps(self) -> i64:
         """From when on there is room."""
         return self._free_ps - self._latency_ps
 
-    def _slot(self, now_ps: int, size: int) -> int:
+    def _slot(self, now_ps: i64, size: i64) -> i64:
         """Take the next slot of the line; returns the time of its last bit, −1 when there is no link."""
-        start = self.start_ps(now_ps)
+        start: i64 = self.start_ps(now_ps)
         # The gap is subtracted rounded down, so that slots as others compute them never overlap.
         self._free_ps = start + self._up(_OVERHEAD + size)
         if not self.link_up:
@@ -103,19 +106,20 @@ class Port:
         self._sequence += 1
         return self._free_ps - _GAP * self._numerator // self._denominator
 
-    def start_ps(self, now_ps: int) -> int:
+    def start_ps(self, now_ps: i64) -> i64:
         """When the first bit of a frame sent now would leave."""
-        return max(now_ps + self._latency_ps, self._free_ps)
+        earliest: i64 = now_ps + self._latency_ps
+        return earliest if earliest > self._free_ps else self._free_ps
 
-    def send(self, now_ps: int, frame: bytes) -> None:
+    def send(self, now_ps: i64, frame: bytes) -> None:
         """Put a frame onto the line behind those before it."""
-        last_bit = self._slot(now_ps, len(frame))
+        last_bit: i64 = self._slot(now_ps, len(frame))
         if last_bit >= 0:
-            self._sent.append(Frame(last_bit, self.number, self._sequence - 1, frame))
+            self._sent.append(Frame(int(last_bit), int(self.number), int(self._sequence - 1), frame))
 
-    def send_packet(self, now_ps: int, packet: Packet) -> None:
+    def send_packet(self, now_ps: i64, packet: Packet) -> None:
         """The same with a packet that is an object."""
-        last_bit = self._slot(now_ps, packet.size)
+        last_bit: i64 = self._slot(now_ps, packet.size)
         if last_bit >= 0:
             packet.time_ps = last_bit
             packet.port = self.number
@@ -124,13 +128,14 @@ class Port:
     @property
     def free_ps(self) -> int:
         """When the line is free again."""
-        return self._free_ps
+        return int(self._free_ps)
 
     @property
     def next_departure_ps(self) -> int:
         """Time of the last bit of the next frame, NEVER when there is none."""
         first = self._sent[0].time_last_bit_ps if self._sent else NEVER
-        return min(first, self._packets[0].time_ps) if self._packets else first
+        packet = self._packets.first
+        return first if packet is None else min(first, int(packet.time_ps))
 
     def take_sent(self, until_ps: int, frames: list[Frame]) -> None:
         """Append the frames whose last bit left before a time."""
@@ -138,31 +143,36 @@ class Port:
         while sent and sent[0].time_last_bit_ps < until_ps:
             frames.append(sent.popleft())
 
-    def take_packets(self, until_ps: int, packets: list[Packet]) -> None:
+    def take_packets(self, until_ps: i64, packets: list[Packet]) -> None:
         """Append the packets whose last bit left before a time."""
         sent = self._packets
-        while sent and sent[0].time_ps < until_ps:
-            packets.append(sent.popleft())
+        packet = sent.first
+        while packet is not None and packet.time_ps < until_ps:
+            packets.append(sent.take())
+            packet = sent.first
 
-    def set_link(self, now_ps: int, up: bool) -> None:
+    def set_link(self, now_ps: i64, up: bool) -> None:
         """Change the link; frames whose last bit has not left are lost with it."""
         self.link_up = up
         if up:
             return
-        lost = 0
+        lost: i64 = 0
         while self._sent and self._sent[-1].time_last_bit_ps > now_ps:
             self._sent.pop()
             lost += 1
-        while self._packets and self._packets[-1].time_ps > now_ps:
-            self._packets.pop()
-            lost += 1
+        left: list[Packet] = []
+        self.take_packets(now_ps + 1, left)
+        lost += self._packets.count
+        self._packets.clear()
+        for packet in left:
+            self._packets.append(packet)
         self._sequence -= lost
         self.lost_link_down += lost
 
     # -- receive -----------------------------------------------------------------------------------------
 
-    def arrive(self, time_first_bit_ps: int, length: int) -> int:
+    def arrive(self, time_first_bit_ps: i64, length: i64) -> i64:
         """Time of the last bit of a frame whose first bit comes at a time, or behind the frame before it."""
-        start = max(time_first_bit_ps, self._line_free_ps)
+        start: i64 = time_first_bit_ps if time_first_bit_ps > self._line_free_ps else self._line_free_ps
         self._line_free_ps = start + self._up(_PREAMBLE_AND_FCS + length)
         return self._line_free_ps

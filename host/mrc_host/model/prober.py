@@ -56,7 +56,7 @@ class Prober:
             if not self._recovers or qp.state != QpState.RTS or not self._answers(qp):
                 continue
             for plane, words in enumerate(qp.evs.planes):
-                places = words.bad | self._floored(qp, plane)
+                places = int(words.bad) | self._floored(qp, plane)
                 while places:
                     lowest = places & -places
                     places ^= lowest
@@ -90,7 +90,7 @@ class Prober:
     def _floored(self, qp: SendQp, plane: int) -> int:
         """EVs in a long SKIP, which a loss would have made bad but for the floor."""
         words = qp.evs.planes[plane]
-        skip = words.good & words.skip
+        skip = int(words.good & words.skip)
         found = 0
         while skip:
             lowest = skip & -skip
@@ -200,7 +200,7 @@ class Prober:
         last_plane = int(tracker.ev[tracker.slot(missing)]) // qp.evs.stride
         others = usable & ~(1 << last_plane) or usable
         qp.tail_turn = (qp.tail_turn + 1) % self._side.planes
-        ahead = others >> qp.tail_turn << qp.tail_turn or others
+        ahead = int(others >> qp.tail_turn << qp.tail_turn or others)
         plane = (ahead & -ahead).bit_length() - 1
         place = qp.evs.planes[plane].pick_control()
         if place == NONE:

@@ -258,8 +258,7 @@ class ReceiveReplay:
             engine.rings[queue].consumer = engine.rings[queue].producer
         made: list[TraceRecord] = []
         while engine.agenda.active and not made:  # ports report room there too
-            _, callback, argument = engine.agenda.take()
-            callback(argument)
+            engine.carry_out(engine.agenda.take())
             made = [trace for trace in engine.traces if trace.kind == TraceKind.PLACE]
         if not made:
             self._differ(number, record, "placement: the model places nothing")

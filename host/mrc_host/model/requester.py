@@ -116,7 +116,7 @@ class ModelRequester(Requester):
             if qp >= self._config.qps:
                 return None
             words = side.qps[qp].evs.planes[plane]
-            return {"good": words.good, "skip": words.skip}
+            return {"good": int(words.good), "skip": int(words.skip)}
         if table == TableId.EV_VALUE:
             return side.profiles.read_value(index)
         if table == ControlTableId.QP_OPTION:
@@ -372,7 +372,7 @@ class ModelRequester(Requester):
         half, profiles = self.side.qps[qp], self.side.profiles
         if half.option.get("requests_dest_unsupported", 0):
             return []
-        good = half.evs.planes[plane].good
+        good = int(half.evs.planes[plane].good)
         return [
             profiles.value[profiles.row(half.profile, plane, place)]
             for place in range(good.bit_length())

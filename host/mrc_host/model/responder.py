@@ -5,7 +5,7 @@ Source: profile.md 2, 4 and 5; protocol.md 1.9 to 1.14, 2.5, 2.6, 3 and 7.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -117,7 +117,6 @@ class ModelResponder(Responder):
         self.reverse = ReverseEvs(config.qps, config.planes, seed)
         self._endpoint = EndpointAnswers(shell, options, self.qps, self.reverse)
         self._placements: PacketList = PacketList()
-        self._memory_answers = self._answered
         self._held: list[int] = [0] * config.planes
         self._waiting: i64 = 0
         self._base_mpr_units: i64 = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
@@ -240,7 +239,7 @@ class ModelResponder(Responder):
         if length:
             self._regions.in_flight[packet.region] += 1
         self._placements.append(packet)
-        self._port.write(self._shell.now_ps, self._memory_answers)
+        self._port.write(self._shell.now_ps, True)
         if _IMMEDIATES[packet.opcode] and not qp.immediates.stash(
             packet.receive_number,
             packet.psn,
@@ -255,9 +254,6 @@ class ModelResponder(Responder):
         return _ACCEPTED
 
     # -- memory ------------------------------------------------------------------------------------------
-
-    def _answered(self, _: Any) -> None:
-        self.memory_answered()
 
     def memory_answered(self) -> None:
         """The memory has answered for the oldest packet."""

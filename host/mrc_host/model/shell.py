@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.model.packet import ModelPacket
 from mrc_rtl.config import TICK_PS, NicConfig
@@ -96,7 +96,7 @@ class Shell(ABC):
         Why the last :meth:`read_memory` gave nothing: QpErrorReason LOCAL_PROTECTION or LOCAL_READ.
     """
 
-    now_ps: int
+    now_ps: i64
     config: NicConfig
     settings: Settings
     seed: int
@@ -105,19 +105,19 @@ class Shell(ABC):
     @property
     def tick(self) -> int:
         """Whole ticks of 128 ns since time 0; headers carry the low 16 bits."""
-        return self.now_ps // TICK_PS
+        return int(self.now_ps // TICK_PS)
 
     # -- ports -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def room(self, plane: int) -> bool:
+    def room(self, plane: i64) -> bool:
         """Whether the transmit FIFO of a plane takes one more frame of any size."""
 
-    def start_ps(self, plane: int) -> int:
+    def start_ps(self, plane: i64) -> i64:
         """When the first bit of a frame would leave that is put into the transmit FIFO of a plane now."""
         return self.now_ps
 
-    def rooms(self) -> int:
+    def rooms(self) -> i64:
         """Bit p: plane p has room."""
         return sum(self.room(plane) << plane for plane in range(self.config.planes))
 
@@ -126,7 +126,7 @@ class Shell(ABC):
         """Whether a port has link and is administratively up."""
 
     @abstractmethod
-    def transmit(self, plane: int, packet: ModelPacket) -> None:
+    def transmit(self, plane: i64, packet: ModelPacket) -> None:
         """Put a packet into the transmit FIFO of a plane; there must be room.
 
         The packet's ``qp`` names the template (addresses, QPN, P_Key, UDP port), ``ev`` is set and
@@ -138,7 +138,7 @@ class Shell(ABC):
     # -- time --------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def schedule(self, time_ps: int, callback: Callable[[int], None], argument: int) -> None:
+    def schedule(self, time_ps: i64, callback: Callable[[int], None], argument: int) -> None:
         """Call ``callback(argument)`` once at a time (not before now); the callee checks its state again.
 
         Calls of the same time come in the order in which they were scheduled.
@@ -147,7 +147,7 @@ class Shell(ABC):
     # -- memory and completions --------------------------------------------------------------------------
 
     @abstractmethod
-    def read_memory(self, protection_domain: int, local_key: int, address: int, length: int) -> bytes | None:
+    def read_memory(self, protection_domain: i64, local_key: i64, address: int, length: i64) -> bytes | None:
         """Payload of a packet to send; None when key, domain or bounds forbid it, or the memory answers with
         an error (``read_failure`` tells which).
         """

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.errors import ConfigError
 from mrc_host.fabric.events import random_bits
-from mrc_host.model.ev_set import NONE, SKIPPED, EvSet
+from mrc_host.model.ev_set import NONE, SKIPPED, EvSet, count_of, lowest_of
 from mrc_host.model.options import ModelOptions
 
 __all__ = [
@@ -64,7 +64,7 @@ class PlaneRounds:
     """
 
     __slots__ = (
-        "_order",
+        "_planes",
         "_probation",
         "_served",
         "_slow",
@@ -76,19 +76,17 @@ class PlaneRounds:
     )
 
     def __init__(self, planes: int, patience_ps: int) -> None:
-        self.patience_ps: int = patience_ps
-        self.wake_ps: int = -1
-        self._turn: int = 0
-        self._served: int = 0
-        self._slow: int = 0
+        self.patience_ps: i64 = patience_ps
+        self.wake_ps: i64 = -1
+        self._planes: i64 = planes
+        self._turn: i64 = 0
+        self._served: i64 = 0
+        self._slow: i64 = 0
         self._probation: list[int] = [0] * planes
         self.begins_round: bool = False
-        self._usable: int = 0
-        self._order: list[list[int]] = [
-            [(origin + distance) % planes for distance in range(planes)] for origin in range(planes)
-        ]
+        self._usable: i64 = 0
 
-    def choose(self, usable: int, room: int, now_ps: int) -> int:
+    def choose(self, usable: i64, room: i64, now_ps: i64) -> i64:
         """The plane of the next packet, or −1 to wait; :meth:`take` confirms it.
 
         Parameters
@@ -99,10 +97,12 @@ class PlaneRounds:
             Mask of planes that can take a frame.
         now_ps : int
         """
-        due = usable & ~self._served
-        new_round = False
-        if not due & room:
-            if not usable & room:
+        due: i64 = usable & ~self._served
+        candidates: i64 = due & room
+        self.begins_round = False
+        if candidates == 0:
+            candidates = usable & room
+            if candidates == 0:
                 self.wake_ps = -1
                 return -1
             if due & ~self._slow:
@@ -110,20 +110,21 @@ class PlaneRounds:
                     self.wake_ps = now_ps + self.patience_ps
                 if now_ps < self.wake_ps:
                     return -1
-            new_round = True
-        self.begins_round = new_round
+            self.begins_round = True
         self._usable = usable
-        candidates = room & (usable if new_round else due)
-        for plane in self._order[self._turn]:
-            if candidates >> plane & 1:
-                return plane
-        return -1
+        planes: i64 = self._planes
+        plane: i64 = self._turn
+        while not candidates >> plane & 1:
+            plane += 1
+            if plane == planes:
+                plane = 0
+        return plane
 
-    def take(self, plane: int) -> None:
+    def take(self, plane: i64) -> None:
         """The chosen plane is used: the round moves on."""
-        chosen = 1 << plane
+        chosen: i64 = 1 << plane
         if self.begins_round:
-            late = self._usable & ~self._served
+            late: i64 = self._usable & ~self._served
             self._served = chosen
             if late:
                 for other in range(len(self._probation)):
@@ -136,7 +137,7 @@ class PlaneRounds:
                 self._probation[plane] -= 1
                 if self._probation[plane] == 0:
                     self._slow &= ~chosen
-        self._turn = plane + 1 if plane + 1 < len(self._probation) else 0
+        self._turn = plane + 1 if plane + 1 < self._planes else 0
         self.wake_ps = -1
 
 
@@ -162,7 +163,7 @@ class SprayPolicy:
         self._key: int = key
         self._draws: int = 0
 
-    def pick(self, plane: int, now_ps: int) -> int:
+    def pick(self, plane: i64, now_ps: i64) -> i64:
         """Index of the next packet's EV on a plane; :data:`SKIPPED` when the plane's turn is used up, or
         :data:`NONE`.
         """
@@ -170,16 +171,16 @@ class SprayPolicy:
         place = words.data.next(words.good)
         return NONE if place == NONE else plane * self.evs.stride + place
 
-    def on_ack(self, index: int, marked: bool, now_ps: int) -> None:
+    def on_ack(self, index: i64, marked: bool, now_ps: i64) -> None:
         """A SACK echoes this EV, whose packet was or was not marked."""
 
-    def on_trim(self, index: int, now_ps: int) -> None:
+    def on_trim(self, index: i64, now_ps: i64) -> None:
         """A packet on this EV was trimmed inside the fabric."""
 
-    def on_loss(self, index: int, now_ps: int) -> None:
+    def on_loss(self, index: i64, now_ps: i64) -> None:
         """A packet on this EV was lost."""
 
-    def on_undo(self, index: int) -> None:
+    def on_undo(self, index: i64) -> None:
         """That loss was none."""
 
     def draw(self, limit: int) -> int:
@@ -240,7 +241,7 @@ class MrcPolicy(SprayPolicy):
         self._ecn_turns: int = options.ecn_skip_turns
         self._trim_turns: int = options.trim_skip_turns
 
-    def pick(self, plane: int, now_ps: int) -> int:
+    def pick(self, plane: i64, now_ps: i64) -> i64:
         """See :class:`SprayPolicy`. A SKIP EV met uses up the plane's turn."""
         words = self.evs.planes[plane]
         place = words.data.next(words.good)
@@ -252,20 +253,20 @@ class MrcPolicy(SprayPolicy):
             return SKIPPED
         return index
 
-    def on_ack(self, index: int, marked: bool, now_ps: int) -> None:
+    def on_ack(self, index: i64, marked: bool, now_ps: i64) -> None:
         """GOOD becomes SKIP when marked."""
         if marked:
             self.evs.mark_skip(index, self._ecn_turns)
 
-    def on_trim(self, index: int, now_ps: int) -> None:
+    def on_trim(self, index: i64, now_ps: i64) -> None:
         """GOOD becomes SKIP."""
         self.evs.mark_skip(index, self._trim_turns)
 
-    def on_loss(self, index: int, now_ps: int) -> None:
+    def on_loss(self, index: i64, now_ps: i64) -> None:
         """GOOD and SKIP become ASSUMED_BAD."""
         self.evs.lost(index)
 
-    def on_undo(self, index: int) -> None:
+    def on_undo(self, index: i64) -> None:
         """GOOD again when nothing else is held against it."""
         self.evs.undo(index)
 
@@ -285,12 +286,12 @@ class BitmapPolicy(SprayPolicy):
         super().__init__(evs, options, seed, key)
         self.penalties: list[int] = [0] * (len(evs.planes) * evs.stride)
 
-    def pick(self, plane: int, now_ps: int) -> int:
+    def pick(self, plane: i64, now_ps: i64) -> i64:
         """See :class:`SprayPolicy`."""
         words = self.evs.planes[plane]
         base = plane * self.evs.stride
         decremented = False
-        for _ in range(words.good.bit_count()):
+        for _ in range(count_of(words.good)):
             index = base + words.data.next(words.good)
             if self.penalties[index] == 0:
                 return index
@@ -300,20 +301,20 @@ class BitmapPolicy(SprayPolicy):
         place = words.data.next(words.good)
         return NONE if place == NONE else base + place
 
-    def on_ack(self, index: int, marked: bool, now_ps: int) -> None:
+    def on_ack(self, index: i64, marked: bool, now_ps: i64) -> None:
         """One more when marked."""
         if marked:
             self._penalise(index, _PENALTY_MARK)
 
-    def on_trim(self, index: int, now_ps: int) -> None:
+    def on_trim(self, index: i64, now_ps: i64) -> None:
         """Four more."""
         self._penalise(index, _PENALTY_TRIM)
 
-    def on_loss(self, index: int, now_ps: int) -> None:
+    def on_loss(self, index: i64, now_ps: i64) -> None:
         """The most there is."""
         self._penalise(index, _PENALTY_LIMIT)
 
-    def _penalise(self, index: int, amount: int) -> None:
+    def _penalise(self, index: i64, amount: int) -> None:
         self.penalties[index] = min(_PENALTY_LIMIT, self.penalties[index] + amount)
 
 
@@ -328,9 +329,9 @@ class _Ring:
         self._head: int = 0
         self.filled: int = 0
 
-    def push(self, index: int) -> None:
+    def push(self, index: i64) -> None:
         """Add an EV in the place of the oldest."""
-        self._entries[self._head] = index
+        self._entries[self._head] = int(index)
         self._valid |= 1 << self._head
         self._head = (self._head + 1) % _RING
         self.filled = min(_RING, self.filled + 1)
@@ -367,10 +368,10 @@ class RepsPolicy(SprayPolicy):
     def __init__(self, evs: EvSet, options: ModelOptions, seed: int, key: int) -> None:
         super().__init__(evs, options, seed, key)
         self._rings: list[_Ring] = [_Ring() for _ in evs.planes]
-        self._frozen_until_ps: int = -1
-        self._explore: int = 0
+        self._frozen_until_ps: i64 = -1
+        self._explore: i64 = 0
 
-    def pick(self, plane: int, now_ps: int) -> int:
+    def pick(self, plane: i64, now_ps: i64) -> i64:
         """See :class:`SprayPolicy`."""
         good = self.evs.planes[plane].good
         if good == 0:
@@ -380,18 +381,18 @@ class RepsPolicy(SprayPolicy):
             return index
         return self._other(plane, now_ps)
 
-    def on_ack(self, index: int, marked: bool, now_ps: int) -> None:
+    def on_ack(self, index: i64, marked: bool, now_ps: i64) -> None:
         """Clean EVs are pushed."""
         if not marked:
             self._rings[index // self.evs.stride].push(index)
 
-    def on_loss(self, index: int, now_ps: int) -> None:
+    def on_loss(self, index: i64, now_ps: i64) -> None:
         """Freeze."""
         if now_ps >= self._frozen_until_ps:
             self._frozen_until_ps = now_ps + _FREEZE_PS
             self._explore = _EXPLORE
 
-    def _recycled(self, plane: int, now_ps: int) -> int:
+    def _recycled(self, plane: i64, now_ps: i64) -> int:
         ring = self._rings[plane]
         if now_ps < self._frozen_until_ps:
             return ring.reuse()
@@ -400,12 +401,12 @@ class RepsPolicy(SprayPolicy):
             return NONE
         return ring.pop()
 
-    def _other(self, plane: int, now_ps: int) -> int:
+    def _other(self, plane: i64, now_ps: i64) -> i64:
         """A random usable EV."""
-        good = self.evs.planes[plane].good
-        for _ in range(self.draw(good.bit_count())):
+        good: i64 = self.evs.planes[plane].good
+        for _ in range(self.draw(count_of(good))):
             good &= good - 1
-        return plane * self.evs.stride + (good & -good).bit_length() - 1
+        return plane * self.evs.stride + lowest_of(good)
 
 
 class MixedPolicy(RepsPolicy):
@@ -415,20 +416,20 @@ class MixedPolicy(RepsPolicy):
         super().__init__(evs, options, seed, key)
         self._bitmap: BitmapPolicy = BitmapPolicy(evs, options, seed, key)
 
-    def on_ack(self, index: int, marked: bool, now_ps: int) -> None:
+    def on_ack(self, index: i64, marked: bool, now_ps: i64) -> None:
         """Clean EVs are pushed, marked ones penalised."""
         super().on_ack(index, marked, now_ps)
         self._bitmap.on_ack(index, marked, now_ps)
 
-    def on_trim(self, index: int, now_ps: int) -> None:
+    def on_trim(self, index: i64, now_ps: i64) -> None:
         """See :class:`BitmapPolicy`."""
         self._bitmap.on_trim(index, now_ps)
 
-    def on_loss(self, index: int, now_ps: int) -> None:
+    def on_loss(self, index: i64, now_ps: i64) -> None:
         """See :class:`BitmapPolicy`."""
         self._bitmap.on_loss(index, now_ps)
 
-    def _other(self, plane: int, now_ps: int) -> int:
+    def _other(self, plane: i64, now_ps: i64) -> i64:
         return self._bitmap.pick(plane, now_ps)
 
 

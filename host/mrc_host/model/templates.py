@@ -123,29 +123,31 @@ class TemplateTable:
     ----------
     qps : int
         Rows.
+
+    Attributes
+    ----------
+    rows : list of Template
+        By QP.
     """
 
-    __slots__ = ("_rows", "_templates")
+    __slots__ = ("_words", "rows")
 
     def __init__(self, qps: int) -> None:
-        self._rows: list[list[int]] = [[0] * TEMPLATE_WORDS for _ in range(qps)]
-        self._templates: list[Template] = [Template(row) for row in self._rows]
+        self._words: list[list[int]] = [[0] * TEMPLATE_WORDS for _ in range(qps)]
+        self.rows: list[Template] = [Template(row) for row in self._words]
 
     def write(self, index: int, words: list[int]) -> bool:
         """Replace a row; False when there is none of that number or too many words."""
-        if index >= len(self._rows) or len(words) > TEMPLATE_WORDS:
+        if index >= len(self._words) or len(words) > TEMPLATE_WORDS:
             return False
         row = words + [0] * (TEMPLATE_WORDS - len(words))
-        self._rows[index] = row
-        self._templates[index] = Template(row)
+        self._words[index] = row
+        self.rows[index] = Template(row)
         return True
 
     def read(self, index: int) -> list[int] | None:
         """The words of a row; None when there is none of that number."""
-        return list(self._rows[index]) if index < len(self._rows) else None
-
-    def __getitem__(self, qp: int) -> Template:
-        return self._templates[qp]
+        return list(self._words[index]) if index < len(self._words) else None
 
 
 def address_bytes(address: int) -> bytes:
