@@ -12,6 +12,7 @@ from stub_requester import StubRequester
 
 from mrc_host.errors import InfrastructureError
 from mrc_host.model.nic import ModelNic
+from mrc_host.model.options import ModelOptions
 from mrc_host.nic.base import RegisterError
 from mrc_host.nic.device import (
     Access,
@@ -364,3 +365,13 @@ def test_a_full_receive_queue_is_refused_and_flushed_by_software(context):
     assert context.driver.read_table(TableId.RECEIVE_REQUEST, 15)["wr_id"] == 1015
     pair.destroy()
     assert context.driver.read_table(TableId.QP_RECEIVE, 0)["state"] == QpState.RESET
+
+
+@pytest.mark.parametrize("service_time", [True, False])
+def test_a_device_says_whether_it_takes_out_its_service_time(service_time):
+    nic = ModelNic(CONFIG, options=ModelOptions(service_time=service_time))
+    context = Context(nic, IDENTITY)
+    assert context.capabilities.svc_time is service_time
+    pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
+    assert pair.endpoint().svc_time is service_time
+    assert bool(DeviceFlag.SVC_TIME & context.capabilities.flags) is service_time

@@ -33,7 +33,7 @@ from mrc_host.nic.device import (
 from mrc_host.nic.driver import Driver
 from mrc_rtl import wire
 from mrc_rtl.config import NicConfig
-from mrc_rtl.tables import CQE, GATEWARE_FLAGS, TEMPLATE_IMAGE_OFFSET, ControlTableId, TableId
+from mrc_rtl.tables import CQE, GATEWARE_FLAGS, TEMPLATE_IMAGE_OFFSET, ControlTableId, DeviceFlag, TableId
 
 OWN, PEER = wire.inner_address(1), wire.inner_address(2)
 IDENTITY = Identity(OWN, 0x0801, (0x020000000001, 0x020000010001), (0x0201, 0x0202))
@@ -128,7 +128,11 @@ def test_the_walk_to_rts_fills_the_tables(context):
         {"value": 0x20, "port": 2},
     ]
     assert (pair.state, pair.number) == (QpState.RTS, 0x100)
-    assert pair.endpoint(5) == Endpoint(0x100, 5, OWN, 1, 32)
+    assert pair.endpoint(5) == Endpoint(
+        0x100, 5, OWN, 1, 32,
+        probe_answers=DeviceFlag.PROBE_ANSWERS in GATEWARE_FLAGS,
+        endpoint_answers=DeviceFlag.ENDPOINT_ANSWERS in GATEWARE_FLAGS,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("srv6", [False, True])
