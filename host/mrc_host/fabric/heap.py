@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from librt.vecs import append, vec
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from mrc_host.fabric.packet import Packet
     from mrc_host.fabric.port import Port
 
-__all__ = ["ARRIVAL", "FLUSH", "LATE_ARRIVAL", "SLOT_END", "Event", "PacketList", "pop", "push", "sink"]
+__all__ = ["ARRIVAL", "FLUSH", "LATE_ARRIVAL", "SLOT_END", "Event", "EventHeap", "PacketList"]
 
 ARRIVAL: Final = 0
 """The first packet on the link of a port reaches a switch."""
@@ -57,52 +58,79 @@ class Event:
         self.packet: Packet | None = None
 
 
-def push(heap: list[Event], event: Event) -> None:
-    """Add an event to a heap."""
-    at: i64 = len(heap)
-    heap.append(event)
-    time: i64 = event.time
-    order: i64 = event.order
-    while at:
-        above: i64 = (at - 1) >> 1
-        other = heap[above]
-        if other.time < time or (other.time == time and other.order < order):
-            break
-        heap[at] = other
-        at = above
-    heap[at] = event
+class EventHeap:
+    """Events in order of time and order.
 
+    Attributes
+    ----------
+    count : int
+        Events in it.
+    """
 
-def pop(heap: list[Event]) -> None:
-    """Remove the first event of a heap."""
-    last = heap.pop()
-    if heap:
-        heap[0] = last
-        sink(heap)
+    __slots__ = ("_items", "count")
 
+    def __init__(self) -> None:
+        # Places behind the last event hold events that were there before.
+        self._items: vec[Event] = vec[Event]()
+        self.count: i64 = 0
 
-def sink(heap: list[Event]) -> None:
-    """Put the first event of a heap, whose time has grown, to its place."""
-    event = heap[0]
-    time: i64 = event.time
-    order: i64 = event.order
-    count: i64 = len(heap)
-    at: i64 = 0
-    below: i64 = 1
-    while below < count:
-        other = heap[below]
-        right: i64 = below + 1
-        if right < count:
-            second = heap[right]
-            if second.time < other.time or (second.time == other.time and second.order < other.order):
-                below = right
-                other = second
-        if time < other.time or (time == other.time and order < other.order):
-            break
-        heap[at] = other
-        at = below
-        below = 2 * at + 1
-    heap[at] = event
+    def first(self) -> Event:
+        """Return the first event; there must be one."""
+        return self._items[0]
+
+    def events(self) -> list[Event]:
+        """Return all events, in no order."""
+        return [self._items[place] for place in range(self.count)]
+
+    def push(self, event: Event) -> None:
+        """Add an event."""
+        at: i64 = self.count
+        if at == len(self._items):
+            self._items = append(self._items, event)
+        self.count = at + 1
+        items = self._items
+        time: i64 = event.time
+        order: i64 = event.order
+        while at:
+            above: i64 = (at - 1) >> 1
+            other = items[above]
+            if other.time < time or (other.time == time and other.order < order):
+                break
+            items[at] = other
+            at = above
+        items[at] = event
+
+    def pop(self) -> None:
+        """Remove the first event."""
+        count: i64 = self.count - 1
+        self.count = count
+        if count:
+            self._items[0] = self._items[count]
+            self.sink()
+
+    def sink(self) -> None:
+        """Put the first event, whose time has grown, to its place."""
+        items = self._items
+        event = items[0]
+        time: i64 = event.time
+        order: i64 = event.order
+        count: i64 = self.count
+        at: i64 = 0
+        below: i64 = 1
+        while below < count:
+            other = items[below]
+            right: i64 = below + 1
+            if right < count:
+                second = items[right]
+                if second.time < other.time or (second.time == other.time and second.order < other.order):
+                    below = right
+                    other = second
+            if time < other.time or (time == other.time and order < other.order):
+                break
+            items[at] = other
+            at = below
+            below = 2 * at + 1
+        items[at] = event
 
 
 class PacketList:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.fabric.events import NEVER, component_key, random_bits
-from mrc_host.fabric.heap import ARRIVAL, LATE_ARRIVAL, SLOT_END, Event, PacketList, push
+from mrc_host.fabric.heap import ARRIVAL, LATE_ARRIVAL, SLOT_END, Event, EventHeap, PacketList
 from mrc_host.fabric.links import Direction
 from mrc_host.fabric.packet import (
     MARKABLE_CLASSES,
@@ -112,7 +112,7 @@ class Port:
         MAC addresses of frames on it, destination first, 12 bytes.
     seed : int
         Seed of the run, for ECN marks.
-    heap : list
+    heap : EventHeap
         Events of the fabric; the port adds its own.
     in_use : list
         Gets the port when frames begin to wait, for the queue samples.
@@ -173,7 +173,7 @@ class Port:
         half: Direction,
         macs: bytes,
         seed: int,
-        heap: list[Event],
+        heap: EventHeap,
         in_use: list[Port],
     ) -> None:
         self.half: Direction = half
@@ -181,7 +181,7 @@ class Port:
         self.host: i64 = half.host
         self.plane: i64 = half.plane
         self.macs: bytes = macs
-        self._heap: list[Event] = heap
+        self._heap: EventHeap = heap
         self.in_use: list[Port] = in_use
         self._seed: int = seed
         self._key: int = component_key(f"ecn {half.name}")
@@ -292,7 +292,7 @@ class Port:
         if not self.waiting:
             self.waiting = True
             self.slot_end.time = self.busy_until
-            push(self._heap, self.slot_end)
+            self._heap.push(self.slot_end)
 
     def cut(self, packet: Packet) -> None:
         """Trim a packet as this port does."""
@@ -385,13 +385,13 @@ class Port:
         if link.count == 1:
             self.arrival.time = packet.time_ps
             self.arrival.order = self.arrival_order + packet.sequence
-            push(self._heap, self.arrival)
+            self._heap.push(self.arrival)
 
     def travel_late(self, time: i64, order: i64, packet: Packet) -> None:
         """Let a packet that was delayed on the link arrive in the switch at a time of its own."""
         event = Event(LATE_ARRIVAL, self, time, order)
         event.packet = packet
-        push(self._heap, event)
+        self._heap.push(event)
 
     def act(self, start_ps: int, packet: Packet) -> list[tuple[int, Packet]]:
         """Let the hooks act on a frame whose slot begins at a time, and count what they add and remove."""

@@ -194,8 +194,11 @@ class ReceiveTracker:
         # Two halves, since the 64 bits do not fit a signed word.
         low: i64 = 0
         high: i64 = 0
+        bit: i64 = 1
         place: i64 = 0
         while place < _BITMAP_BITS and start + place <= top:
+            if place == 32:
+                low, high, bit = high, 0, 1
             shown = start + place < 0
             if not shown:
                 slot: i64 = expected + start + place & ring
@@ -205,9 +208,10 @@ class ReceiveTracker:
                     if not state & _REPORTED:
                         flags[slot] = state | _REPORTED
                         self._fresh -= 1
-            if shown and place < 32:
-                low |= 1 << place
-            elif shown:
-                high |= 1 << (place - 32)
+            if shown:
+                high |= bit
+            bit <<= 1
             place += 1
+        if place <= 32:
+            return base, int(high)
         return base, int(high) << 32 | int(low)
