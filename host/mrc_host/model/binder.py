@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mrc_host.model.ev_set import NONE, SKIPPED
+from mypy_extensions import i64
+
+from mrc_host.model.ev_set import NONE, SKIPPED, lowest_of
 from mrc_host.model.packet import UNBOUND, ModelPacket
 from mrc_host.model.send_qp import NO_PSN, SendQp, SendRequest, nominal_size
 from mrc_host.model.send_side import SendSide
+from mrc_host.model.shell import Settings, Shell
 from mrc_host.model.spray import PlaneRounds
 from mrc_rtl.config import TICK_PS
 from mrc_rtl.records import TraceKind
@@ -29,6 +32,10 @@ _PROBE: Final = int(Opcode.PROBE)
 _REQUEST: Final = int(Opcode.ENDPOINT_REQUEST)
 _DATA_ECN: Final = int(Ecn.ECT0)
 _NOT_ECT: Final = int(Ecn.NOT_ECT)
+
+_RTS: Final = int(QpState.RTS)
+_BIND: Final = int(TraceKind.BIND)
+_TICK_PS: Final = int(TICK_PS)
 
 _IDLE: Final = 0
 _BLOCKED: Final = 1
@@ -73,38 +80,43 @@ class Binder:
         self._side = side
         self._watch = watch
         self._request_sent = request_sent
-        self._shell = side.shell
+        self._shell: Shell = side.shell
+        self._settings: Settings = side.shell.settings
         options = side.options
-        self._burst_limit: int = options.burst
-        self._control_cap: int = options.control_cap
+        self._burst_limit: i64 = options.burst
+        self._control_cap: i64 = options.control_cap
         self._another_ev: bool = options.another_ev
         self._always_ask: bool = options.ack_request == "always"
         self._reverse: bool = options.control_path == "reverse"
         self._zero_immediate: bool = options.zero_length_immediate
         self._control_ecn: int = _DATA_ECN if options.control_ect else _NOT_ECT
-        self._patience_ns: int = options.plane_patience_ns
-        self._two_frames_ps: int = (
-            2 * (self._shell.config.mtu + _OVERHEAD_BYTES) * self._shell.byte_time_ps(0)
-        )
+        self._patience_ns: i64 = options.plane_patience_ns
+        config = self._shell.config
+        self._two_frames_ps: i64 = 2 * (config.mtu + _OVERHEAD_BYTES) * self._shell.byte_time_ps(0)
+        self._traced: bool = config.trace
+        self._decision_ps: i64 = _DECISION_CYCLES * config.clock_ps
         self.control: list[ModelPacket] = []
-        self.rounds: PlaneRounds = PlaneRounds(side.planes, self._patience())
-        self._room: int = 0
-        self._in_row: int = 0
-        self._burst: int = 0
-        self._plane: int = 0
-        self._ev: int = 0
-        self._alarm_ps: int = -1
-        self._end_ps: int = -1
-        self._round_end_ps: int = -1
-        self._last_round_end_ps: int = -1
-        self._byte_ps: int = self._shell.byte_time_ps(0)
+        self.rounds: PlaneRounds = PlaneRounds(side.planes, int(self._patience()))
+        self._room: i64 = 0
+        self._in_row: i64 = 0
+        self._burst: i64 = 0
+        self._plane: i64 = 0
+        self._ev: i64 = 0
+        self._alarm_ps: i64 = -1
+        self._end_ps: i64 = -1
+        self._round_end_ps: i64 = -1
+        self._last_round_end_ps: i64 = -1
+        self._byte_ps: i64 = self._shell.byte_time_ps(0)
 
     def pump(self) -> None:
         """Send while planes have room: control packets first, then data."""
         control, ready = self.control, self._side.ready
-        if (not control and not ready) or not self._shell.settings.enable:
+        if (not control and not ready) or not self._settings.enable:
             return
-        self._look_for_room()
+        rounds = self.rounds
+        self._room = self._shell.rooms() & self._side.up
+        if self._room:
+            rounds.patience_ps = self._patience()
         while self._room:
             if control and (self._in_row < self._control_cap or not ready) and self._send_control():
                 self._in_row = self._in_row + 1 if ready else 0
@@ -115,8 +127,8 @@ class Binder:
                 continue
             if not (control and held_back):
                 break
-        if self.rounds.wake_ps > self._shell.now_ps:
-            self._look_again(self.rounds.wake_ps)
+        if rounds.wake_ps > self._shell.now_ps:
+            self._look_again(rounds.wake_ps)
 
     def forget(self, qp: int) -> None:
         """A QP is reset: its control packets that wait are not sent."""
@@ -125,20 +137,16 @@ class Binder:
     def _wake(self, _: int) -> None:
         """Patience with a plane ended; the shell pumps behind every call."""
 
-    def _patience(self) -> int:
+    def _patience(self) -> i64:
         if self._patience_ns >= 0:
             return self._patience_ns * 1000
         # A plane that is as fast as the others is never without room for longer than two frames.
-        return max(self._shell.settings.base_rtt * TICK_PS // 2, self._two_frames_ps)
+        half: i64 = self._settings.base_rtt * _TICK_PS // 2
+        return half if half > self._two_frames_ps else self._two_frames_ps
 
-    def _look_for_room(self) -> None:
-        self._room = self._shell.rooms() & self._side.up
-        self.rounds.patience_ps = self._patience()
-
-    def _leave(self, plane: int, packet: ModelPacket) -> None:
-        shell = self._shell
-        shell.transmit(plane, packet)
-        if not shell.room(plane):
+    def _leave(self, plane: i64, packet: ModelPacket) -> None:
+        self._shell.transmit(plane, packet)
+        if not self._shell.room(plane):
             self._room &= ~(1 << plane)
 
     # -- control packets ---------------------------------------------------------------------------------
@@ -161,10 +169,11 @@ class Binder:
             at += 1
         return False
 
-    def _control_plane(self, packet: ModelPacket) -> int:
+    def _control_plane(self, packet: ModelPacket) -> i64:
         """Plane for a control packet: :data:`_WAIT`, or :data:`NONE` when it can never leave."""
-        up, wanted = self._side.up, packet.plane
-        reachable = up
+        up: i64 = self._side.up
+        wanted: i64 = packet.plane
+        reachable: i64 = up
         if packet.qp >= 0:
             reachable &= self._side.qps[packet.qp].peer_ports
         # The path is part of the question, or the only one known.
@@ -174,21 +183,21 @@ class Binder:
                 return wanted if self._room >> wanted & 1 else _WAIT
             if fixed:
                 return NONE
-        free = self._room & (reachable or up)
-        return (free & -free).bit_length() - 1 if free else _WAIT
+        free: i64 = self._room & (reachable or up)
+        return lowest_of(free) if free else _WAIT
 
-    def _wanted_planes(self) -> int:
+    def _wanted_planes(self) -> i64:
         """Planes that control packets wait for; data leave them to those."""
-        wanted = 0
+        wanted: i64 = 0
         for packet in self.control:
             if packet.plane != UNBOUND:
                 wanted |= 1 << packet.plane
         return wanted
 
-    def _issue_control(self, plane: int, packet: ModelPacket) -> None:
+    def _issue_control(self, plane: i64, packet: ModelPacket) -> None:
         side, shell = self._side, self._shell
         settings = shell.settings
-        opcode = packet.opcode
+        opcode: i64 = packet.opcode
         if packet.ev == UNBOUND or (packet.plane != plane and packet.qp >= 0):
             packet.ev = self._control_ev(packet.qp, plane)
         if packet.qp >= 0 and packet.outer_destination == 0:
@@ -197,30 +206,30 @@ class Binder:
             packet.traffic_class = self._data_class(side.qps[packet.qp], False)
         elif opcode != _REQUEST or packet.qp >= 0:
             packet.traffic_class = settings.dscp_control << 2 | self._control_ecn
-        tick = shell.now_ps // TICK_PS & _TICK_MASK
+        tick: i64 = shell.now_ps // _TICK_PS & _TICK_MASK
         if opcode == _PROBE or opcode == _REQUEST:
             packet.timestamped = True
             packet.timestamp = tick
             if opcode == _REQUEST:
                 self._request_sent(packet)
-        detail = packet.ev | tick << 32 | opcode << 48 | packet.retransmission << 56 | 1 << 57
-        shell.trace(TraceKind.BIND, max(packet.qp, 0), plane, packet.psn, detail)
+        detail = int(packet.ev | tick << 32 | opcode << 48 | int(packet.retransmission) << 56 | 1 << 57)
+        shell.trace(_BIND, max(int(packet.qp), 0), int(plane), int(packet.psn), detail)
         self._leave(plane, packet)
 
-    def _control_ev(self, index: int, plane: int) -> int:
+    def _control_ev(self, index: i64, plane: i64) -> int:
         """EV of a control packet: the reverse set's, else the QP's own in turns."""
         if index < 0:
             return 0
         if self._reverse:
-            value = self._shell.reverse_ev(index, plane)
+            value = self._shell.reverse_ev(int(index), int(plane))
             if value >= 0:
                 return value
         qp = self._side.qps[index]
-        place = qp.evs.planes[plane].pick_control()
+        place = int(qp.evs.planes[plane].pick_control())
         profiles = self._side.profiles
         return profiles.value[profiles.row(qp.profile, plane, max(place, 0))]
 
-    def _expand(self, plane: int, packet: ModelPacket) -> None:
+    def _expand(self, plane: i64, packet: ModelPacket) -> None:
         """Give a control packet the destination that its EV expands to, when its profile has them.
 
         A reverse EV that has been replaced since then gives way to a value that stands in the profile.
@@ -229,9 +238,9 @@ class Binder:
         qp = self._side.qps[packet.qp]
         if not profiles.expanded[qp.profile]:
             return
-        row = profiles.row_of_value(qp.profile, plane, packet.ev)
+        row = profiles.row_of_value(int(qp.profile), int(plane), int(packet.ev))
         if row == NONE:
-            row = profiles.row(qp.profile, plane, max(qp.evs.planes[plane].pick_control(), 0))
+            row = profiles.row(qp.profile, plane, max(int(qp.evs.planes[plane].pick_control()), 0))
             packet.ev = profiles.value[row]
         packet.outer_destination = profiles.destination[row]
         if profiles.segment[qp.profile]:
@@ -242,37 +251,37 @@ class Binder:
     def _send_data(self, leave_planes: bool) -> bool:
         """Send one data packet of the QP whose turn it is. False when nobody can."""
         ready = self._side.ready
-        kept = self._wanted_planes() if leave_planes and self.control else 0
+        kept: i64 = self._wanted_planes() if leave_planes and self.control else 0
         for _ in range(len(ready)):
             if not ready:
                 return False
             qp = ready[0]
-            outcome = self._try(qp, self._room & ~kept)
+            outcome: i64 = self._try(qp, self._room & ~kept)
             if outcome == _SENT:
                 self._burst += 1
                 if self._burst >= self._burst_limit and len(ready) > 1:
-                    ready.rotate(-1)
+                    ready.append(ready.pop(0))
                     self._burst = 0
                 return True
             self._burst = 0
             if outcome == _IDLE:
-                ready.popleft()
+                del ready[0]
                 qp.queued = False
-            else:
-                ready.rotate(-1)
+            elif len(ready) > 1:
+                ready.append(ready.pop(0))
         return False
 
-    def _try(self, qp: SendQp, room: int) -> int:
-        if qp.state != QpState.RTS:
+    def _try(self, qp: SendQp, room: i64) -> i64:
+        if qp.state != _RTS:
             return _IDLE
-        psn = qp.next_retransmission()
+        psn: i64 = qp.next_retransmission()
         again = psn != NO_PSN
         if not again and not qp.may_send_new():
             return _IDLE
-        usable = qp.reachable(self._side.up)
+        usable: i64 = qp.reachable(self._side.up)
         if not usable:
             return _IDLE
-        avoided = NONE
+        avoided: i64 = NONE
         if again:
             request = qp.request_of(psn)
             if request is None:  # completed in between: nothing to send
@@ -290,8 +299,11 @@ class Binder:
                     )
                     return _SENT
             psn = qp.tracker.next
-        length = min(qp.mtu, request.length - (psn - request.first) * qp.mtu)
-        size = nominal_size(length, request.with_immediate and psn == request.last)
+        mtu: i64 = qp.mtu
+        length: i64 = request.length - (psn - request.first) * mtu
+        if length > mtu:
+            length = mtu
+        size: i64 = nominal_size(length, request.with_immediate and psn == request.last)
         if not self._choose(qp, usable, room, avoided, size):
             return _BLOCKED
         if again:
@@ -300,16 +312,17 @@ class Binder:
             self._send_new(qp, request, psn, length, size)
         return _SENT
 
-    def _choose(self, qp: SendQp, usable: int, room: int, avoided: int, size: int) -> bool:
+    def _choose(self, qp: SendQp, usable: i64, room: i64, avoided: i64, size: i64) -> bool:
         """Find plane and EV of the next packet; ``avoided`` is taken only when there is no other."""
-        rounds, now_ps = self.rounds, self._shell.now_ps
+        rounds, policy = self.rounds, qp.policy
+        now_ps: i64 = self._shell.now_ps
         while usable:
-            plane = rounds.choose(usable, room, now_ps)
+            plane: i64 = rounds.choose(usable, room, now_ps)
             if plane < 0 or not self._in_order(plane, size):
                 return False
-            index = qp.policy.pick(plane, now_ps)
+            index: i64 = policy.pick(plane, now_ps)
             if index == avoided and index >= 0:
-                index = qp.policy.pick(plane, now_ps)
+                index = policy.pick(plane, now_ps)
                 if index == avoided and usable & ~(1 << plane):
                     usable &= ~(1 << plane)
                     continue
@@ -323,20 +336,22 @@ class Binder:
                 continue
             self._note_end()
             rounds.take(plane)
-            self._plane, self._ev = plane, index
+            self._plane = plane
+            self._ev = index
             if qp.evs.changes:
                 self._side.report_changes(qp)
             return True
         return False
 
-    def _in_order(self, plane: int, size: int) -> bool:
+    def _in_order(self, plane: i64, size: i64) -> bool:
         """Whether a frame sent now leaves behind those of about its length of the round before, so that at no
         time more than one packet lies between planes, as they leave. Otherwise looks again when it does.
         """
-        end_ps = self._shell.start_ps(plane) + size * self._byte_ps
-        before_ps = self._round_end_ps if self.rounds.begins_round else self._last_round_end_ps
-        if 0 <= before_ps - end_ps < _ABOUT_BYTES * self._byte_ps:
-            wait_ps = max(before_ps - end_ps + 1, _DECISION_CYCLES * self._shell.config.clock_ps)
+        end_ps: i64 = self._shell.start_ps(plane) + size * self._byte_ps
+        before_ps: i64 = self._round_end_ps if self.rounds.begins_round else self._last_round_end_ps
+        ahead_ps: i64 = before_ps - end_ps
+        if 0 <= ahead_ps < _ABOUT_BYTES * self._byte_ps:
+            wait_ps: i64 = ahead_ps + 1 if ahead_ps >= self._decision_ps else self._decision_ps
             self._look_again(self._shell.now_ps + wait_ps)
             return False
         self._end_ps = end_ps
@@ -350,32 +365,39 @@ class Binder:
         elif self._end_ps > self._round_end_ps:
             self._round_end_ps = self._end_ps
 
-    def _look_again(self, time_ps: int) -> None:
+    def _look_again(self, time_ps: i64) -> None:
         if self._alarm_ps != time_ps:
             self._alarm_ps = time_ps
             self._shell.schedule(time_ps, self._wake, 0)
 
-    def _send_new(self, qp: SendQp, request: SendRequest, psn: int, length: int, size: int) -> None:
+    def _send_new(self, qp: SendQp, request: SendRequest, psn: i64, length: i64, size: i64) -> None:
         asks = self._always_ask or qp.stops_after(size)
         if not self._emit(qp, request, psn, length, asks, False):
             return
-        tracker, now_ps = qp.tracker, self._shell.now_ps
+        tracker, timer = qp.tracker, qp.timer
+        now_ps: i64 = self._shell.now_ps
         if tracker.missing == 0:
             qp.tail_clock_ps = now_ps
         tracker.sent(psn, self._ev, now_ps, size)
-        if qp.timer.deadline_ps < 0:
-            qp.timer.start(now_ps)
-        self._watch(qp)
+        if timer.deadline_ps < 0:
+            timer.start(now_ps)
+        if (
+            qp.tail_alarm_ps < 0
+            or timer.alarm_ps < 0 <= timer.deadline_ps
+            or 0 <= timer.deadline_ps < timer.alarm_ps
+        ):
+            self._watch(qp)
         qp.last_sent_ps = now_ps
         if qp.congestion is not None:
-            qp.congestion.on_send(size)
+            qp.congestion.on_send(int(size))
         if psn == request.last:
             qp.opening = None
 
-    def _send_again(self, qp: SendQp, request: SendRequest, psn: int, length: int, size: int) -> None:
+    def _send_again(self, qp: SendQp, request: SendRequest, psn: i64, length: i64, size: i64) -> None:
         if not self._emit(qp, request, psn, length, True, True):
             return
-        tracker, now_ps = qp.tracker, self._shell.now_ps
+        tracker = qp.tracker
+        now_ps: i64 = self._shell.now_ps
         qp.last_sent_ps = now_ps
         if psn == qp.again:
             qp.again = NO_PSN
@@ -383,7 +405,7 @@ class Binder:
                 return
         tracker.sent(psn, self._ev, now_ps, size)
         if qp.congestion is not None:
-            qp.congestion.on_send(size)
+            qp.congestion.on_send(int(size))
 
     def _valid(self, request: SendRequest) -> bool:
         if request.opcode == WorkRequestOpcode.WRITE:
@@ -392,26 +414,25 @@ class Binder:
             return request.length > 0 or self._zero_immediate
         return False
 
-    def _emit(self, qp: SendQp, request: SendRequest, psn: int, length: int, asks: bool, again: bool) -> bool:
+    def _emit(self, qp: SendQp, request: SendRequest, psn: i64, length: i64, asks: bool, again: bool) -> bool:
         """Build a write and send it on the chosen path. False when its data cannot be read."""
         shell = self._shell
-        offset = (psn - request.first) * qp.mtu
+        offset = int((psn - request.first) * qp.mtu)
         payload: bytes | None = b""
         if length:
-            domain = qp.row["protection_domain"]
-            payload = shell.read_memory(domain, request.local_key, request.local_address + offset, length)
+            payload = shell.read_memory(qp.domain, request.local_key, request.local_address + offset, length)
         if payload is None:
             reason = shell.read_failure
             local = reason == QpErrorReason.LOCAL_PROTECTION
             status = CompletionStatus.LOCAL_PROTECTION_ERROR if local else CompletionStatus.GENERAL_ERROR
             self._side.fail(qp, request, status, reason)
             return False
-        plane = self._plane
+        plane: i64 = self._plane
         profiles = self._side.profiles
         row = profiles.row(qp.profile, plane, self._ev - plane * qp.evs.stride)
-        opcode = request.opcode_of(psn)
+        opcode: i64 = request.opcode_of(psn)
         packet = ModelPacket(opcode, qp.index, psn & _PSN_MASK)
-        tick = shell.now_ps // TICK_PS & _TICK_MASK
+        tick: i64 = shell.now_ps // _TICK_PS & _TICK_MASK
         packet.ack_request = asks
         packet.retransmission = again
         packet.timestamped = True
@@ -431,18 +452,16 @@ class Binder:
             packet.outer_destination = profiles.destination[row]
             if profiles.segment[qp.profile]:
                 packet.segment = profiles.segments[row]
-        detail = packet.ev | tick << 32 | opcode << 48 | again << 56
-        shell.trace(TraceKind.BIND, qp.index, plane, packet.psn, detail)
+        if self._traced:
+            detail = int(packet.ev | tick << 32 | opcode << 48 | int(again) << 56)
+            shell.trace(_BIND, int(qp.index), int(plane), int(packet.psn), detail)
         self._leave(plane, packet)
         return True
 
-    def _data_class(self, qp: SendQp, again: bool) -> int:
+    def _data_class(self, qp: SendQp, again: bool) -> i64:
         """Traffic class of data: may it be trimmed, and is it sent again?"""
-        settings = self._shell.settings
-        if not settings.trimming or qp.option.get("trim_nack_dest_unsupported", 0):
-            dscp = settings.dscp_no_trim
-        elif again:
-            dscp = settings.dscp_retransmission
-        else:
-            dscp = settings.dscp_trimmable
+        settings = self._settings
+        dscp: i64 = settings.dscp_no_trim
+        if settings.trimming and not qp.never_trimmed:
+            dscp = settings.dscp_retransmission if again else settings.dscp_trimmable
         return dscp << 2 | _DATA_ECN

@@ -174,7 +174,7 @@ class Endpoints:
         packet.plane = UNBOUND
         if side.up:
             update.plane = (update.plane + 1) % side.planes
-            ahead = side.up >> update.plane << update.plane or side.up
+            ahead = int(side.up >> update.plane << update.plane or side.up)
             packet.plane = (ahead & -ahead).bit_length() - 1
         self._binder.control.append(packet)
         update.repeat_ps = repeat_ps

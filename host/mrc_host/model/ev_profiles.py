@@ -7,10 +7,17 @@ Source: profile.md 3; protocol.md 2.8; tables EV_VALUE, EV_PROFILE and EV_ENTRY 
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from mrc_rtl.config import NicConfig
 from mrc_rtl.tables import EV_VALUES_PER_PLANE, EvProfileState, EvState
 
 __all__ = ["EvProfiles"]
+
+_VALUES: Final = int(EV_VALUES_PER_PLANE)
+_ONLINE: Final = int(EvProfileState.ONLINE)
 
 
 class EvProfiles:
@@ -68,9 +75,9 @@ class EvProfiles:
         self.expanded: list[bool] = [False] * config.ev_profiles
         self.segment: list[bool] = [False] * config.ev_profiles
 
-    def row(self, profile: int, plane: int, place: int) -> int:
+    def row(self, profile: i64, plane: i64, place: i64) -> int:
         """Row of a place of a plane."""
-        return (profile * self.planes + plane) * EV_VALUES_PER_PLANE + place
+        return int((profile * self.planes + plane) * _VALUES + place)
 
     def row_of_value(self, profile: int, plane: int, value: int) -> int:
         """Row of a plane that has a value on the wire; −1 when none has it (any more)."""
@@ -86,9 +93,9 @@ class EvProfiles:
         profile, plane = divmod(block, self.planes)
         return profile, plane, place
 
-    def online(self, profile: int) -> bool:
+    def online(self, profile: i64) -> bool:
         """Whether QPs may send on a profile's values."""
-        return self.state[profile] == EvProfileState.ONLINE
+        return self.state[profile] == _ONLINE
 
     # -- tables ------------------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ class ModelRequester(Requester):
         if new == QpState.RTS and old != QpState.RTS and not self._start(qp, fields):
             return False
         qp.row = dict(fields)
+        qp.domain = fields["protection_domain"]
         qp.profile = fields["ev_profile"]
         qp.mtu = 1 << fields["mtu_log2"]
         qp.window = min(fields["mpr_psns"], qp.ring)
@@ -201,6 +202,7 @@ class ModelRequester(Requester):
         qp.state = int(QpState.RESET)
         qp.row = {}
         qp.option = {}
+        qp.never_trimmed = False
         qp.congestion = None
         qp.peer_ports = -1
         qp.timer.stop()
@@ -224,6 +226,7 @@ class ModelRequester(Requester):
 
     def _write_option(self, qp: SendQp, fields: dict[str, int]) -> bool:
         qp.option = dict(fields)
+        qp.never_trimmed = fields.get("trim_nack_dest_unsupported", 0) == 1
         return True
 
     def _read_option(self, qp: SendQp) -> dict[str, int]:

@@ -9,6 +9,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.model.ev_set import EvSet
 from mrc_host.model.nscc import CongestionControl
 from mrc_host.model.options import ModelOptions
@@ -28,6 +30,7 @@ HEADER_BYTES: Final = 8 + 12 + 4 + 4 + 16 + 4 + 40
 the nominal 40 bytes."""
 
 _IMMEDIATE_BYTES: Final = 4
+_RTS: Final = int(QpState.RTS)
 _MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 _ONLY: Final = int(Opcode.WRITE_ONLY)
 _FIRST: Final = int(Opcode.WRITE_FIRST)
@@ -36,7 +39,7 @@ _ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
 _LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
 
 
-def nominal_size(length: int, immediate: bool) -> int:
+def nominal_size(length: i64, immediate: bool) -> i64:
     """Bytes that a write of so much payload counts for windows (protocol.md 2.7)."""
     return (length + 3 & ~3) + HEADER_BYTES + (_IMMEDIATE_BYTES if immediate else 0)
 
@@ -78,19 +81,19 @@ class SendRequest:
         self.wr_id: int = row["wr_id"]
         self.local_address: int = row["local_address"]
         self.remote_address: int = row["remote_address"]
-        self.length: int = row["length"]
-        self.local_key: int = row["local_key"]
-        self.immediate: int = row["immediate"]
-        self.remote_key: int = row["remote_key"]
+        self.length: i64 = row["length"]
+        self.local_key: i64 = row["local_key"]
+        self.immediate: i64 = row["immediate"]
+        self.remote_key: i64 = row["remote_key"]
         self.opcode: int = row["opcode"]
         self.signalled: bool = row["signalled"] == 1
         self.with_immediate: bool = self.opcode == WorkRequestOpcode.WRITE_WITH_IMM
-        self.first: int = NO_PSN
-        self.last: int = NO_PSN
-        self.message_number: int = 0
-        self.receive_number: int = 0
+        self.first: i64 = NO_PSN
+        self.last: i64 = NO_PSN
+        self.message_number: i64 = 0
+        self.receive_number: i64 = 0
 
-    def opcode_of(self, psn: int) -> int:
+    def opcode_of(self, psn: i64) -> i64:
         """BTH opcode of one of its packets."""
         if psn == self.last:
             if psn == self.first:
@@ -115,6 +118,10 @@ class SendQp:
         ``QpState``.
     row, option : dict
         Writable fields of QP_SEND and QP_OPTION as last written.
+    domain : int
+        Protection domain.
+    never_trimmed : bool
+        The peer takes no trimmed packets.
     evs, policy, tracker, congestion, timer, probes
         Its parts; tracker and congestion are made anew when it starts to send.
     usable : int
@@ -153,31 +160,33 @@ class SendQp:
     def __init__(
         self, index: int, planes: int, ring: int, options: ModelOptions, policy: SprayPolicy
     ) -> None:
-        self.index: int = index
-        self.state: int = int(QpState.RESET)
+        self.index: i64 = index
+        self.state: i64 = int(QpState.RESET)
         self.row: dict[str, int] = {}
         self.option: dict[str, int] = {}
         self.options: ModelOptions = options
         self.policy: SprayPolicy = policy
         self.evs: EvSet = policy.evs
-        self.ring: int = ring
+        self.ring: i64 = ring
+        self.domain: i64 = 0
+        self.never_trimmed: bool = False
         self.planes: int = planes
         self.tracker: SendTracker = SendTracker(planes, self.evs.stride, ring, options, 1)
         self.congestion: CongestionControl | None = None
         self.timer: RetransmissionTimer = RetransmissionTimer()
         self.numbers: ProbeNumbers = ProbeNumbers()
-        self.generation: int = 0
-        self.usable: int = 0
-        self.peer_ports: int = -1
-        self.profile: int = 0
-        self.mtu: int = 256
+        self.generation: i64 = 0
+        self.usable: i64 = 0
+        self.peer_ports: i64 = -1
+        self.profile: i64 = 0
+        self.mtu: i64 = 256
         self.all_planes: int = (1 << planes) - 1
         self.queued: bool = False
-        self.last_sent_ps: int = -1
-        self.tail_clock_ps: int = 0
-        self.tail_turn: int = 0
-        self.base_rtt_ps: int = 0
-        self.target_delay_ps: int = 0
+        self.last_sent_ps: i64 = -1
+        self.tail_clock_ps: i64 = 0
+        self.tail_turn: i64 = 0
+        self.base_rtt_ps: i64 = 0
+        self.target_delay_ps: i64 = 0
         self.least_rtt: int = 0
         self.clear()
 
@@ -190,35 +199,36 @@ class SendQp:
         self.failed_status: int = 0
         self.retransmissions: list[int] = []
         self.urgent: deque[int] = deque()
-        self.again: int = NO_PSN
-        self.immediates: int = 0
-        self.max_immediates: int = 0
-        self.message_number: int = 0
-        self.receive_number: int = 0
-        self.next_ack: int = 0
-        self.window: int = 0
-        self.edge: int = 0
+        self.again: i64 = NO_PSN
+        self.immediates: i64 = 0
+        self.max_immediates: i64 = 0
+        self.message_number: i64 = 0
+        self.receive_number: i64 = 0
+        self.next_ack: i64 = 0
+        self.window: i64 = 0
+        self.edge: i64 = 0
         self.bad: dict[int, BadPath] = {}
-        self.tail_alarm_ps: int = -1
-        self.tail_probe_ps: int = -1
+        self.tail_alarm_ps: i64 = -1
+        self.tail_probe_ps: i64 = -1
         self.timer.alarm_ps = -1
         self.generation += 1
 
     @property
     def sending(self) -> bool:
         """Whether the QP is in RTS."""
-        return self.state == QpState.RTS
+        return self.state == _RTS
 
-    def reachable(self, up: int) -> int:
+    def reachable(self, up: i64) -> i64:
         """Planes to send on (mask), of those that are up. When the peer is said to be reachable on none of
         them, that may be old news, and trying costs nothing.
         """
-        own = self.usable & up
-        return own & self.peer_ports or own
+        own: i64 = self.usable & up
+        known: i64 = own & self.peer_ports
+        return known if known else own
 
     # -- what may leave ----------------------------------------------------------------------------------
 
-    def next_retransmission(self) -> int:
+    def next_retransmission(self) -> i64:
         """PSN of the retransmission that is next, urgent ones first; :data:`NO_PSN` when none may leave."""
         tracker = self.tracker
         while self.urgent:
@@ -242,9 +252,9 @@ class SendQp:
             return psn
         return NO_PSN
 
-    def queue_retransmission(self, psn: int) -> None:
+    def queue_retransmission(self, psn: i64) -> None:
         """Retransmit a PSN as soon as the congestion window allows."""
-        heappush(self.retransmissions, psn)
+        heappush(self.retransmissions, int(psn))
 
     def may_send_new(self) -> bool:
         """Whether a new packet may leave: something to send, inside the peer's window and ours."""
@@ -261,7 +271,8 @@ class SendQp:
         """Open the oldest posted request: its PSNs and message numbers are known from here on."""
         request = self.posted.popleft()
         request.first = self.tracker.next
-        request.last = request.first + max(0, (request.length - 1) // self.mtu)
+        behind: i64 = (request.length - 1) // self.mtu if request.length else 0
+        request.last = request.first + behind
         request.message_number = self.message_number
         self.message_number = self.message_number + 1 & 0xFF_FFFF
         if request.with_immediate:
@@ -272,7 +283,7 @@ class SendQp:
         self.opening = request
         return request
 
-    def stops_after(self, size: int) -> bool:
+    def stops_after(self, size: i64) -> bool:
         """Whether nothing new can follow the packet of that size that is next: it asks for a SACK (Q6)."""
         if self.tracker.next + 1 >= self.edge:
             return True
@@ -286,7 +297,7 @@ class SendQp:
             return True
         return self.posted[0].with_immediate and self.immediates >= self.max_immediates
 
-    def request_of(self, psn: int) -> SendRequest | None:
+    def request_of(self, psn: i64) -> SendRequest | None:
         """The open request that holds a PSN; None when it is completed or was never sent."""
         for request in self.opened:
             if request.first <= psn <= request.last:

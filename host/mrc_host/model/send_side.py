@@ -5,8 +5,9 @@ Source: profile.md 3, 4 and 7; protocol.md 2.8 (EV events).
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
+
+from mypy_extensions import i64
 
 from mrc_host.fabric.events import component_key
 from mrc_host.model.cc_profiles import CcProfiles
@@ -21,6 +22,7 @@ from mrc_rtl.tables import CompletionStatus, EvState, NoticeKind, QpState
 
 __all__ = ["RequesterStatistics", "SendSide"]
 
+_RTS: Final = int(QpState.RTS)
 _COMPONENT: Final = component_key("spray policy")
 _SHOWN: Final = {
     int(PathState.GOOD): int(EvState.GOOD),
@@ -98,7 +100,7 @@ class SendSide:
     Attributes
     ----------
     qps : list of SendQp
-    ready : deque of SendQp
+    ready : list of SendQp
         QPs that may have something to send; each is in it at most once (``SendQp.queued``).
     up : int
         Ports that are up (mask).
@@ -114,11 +116,11 @@ class SendSide:
         self.profiles: EvProfiles = EvProfiles(config)
         self.congestion: CcProfiles = CcProfiles()
         self.statistics: RequesterStatistics = RequesterStatistics()
-        self.ready: deque[SendQp] = deque()
+        self.ready: list[SendQp] = []
         self.changed: list[SendQp] = []
-        self.up: int = 0
+        self.up: i64 = 0
         for plane in range(config.planes):
-            self.up |= int(shell.port_up(plane)) << plane
+            self.up |= 1 << plane if shell.port_up(plane) else 0
         self.qps: list[SendQp] = []
         for index in range(config.qps):
             evs = EvSet(config.planes, config.evs_per_plane)
@@ -131,13 +133,13 @@ class SendSide:
 
     def wake(self, qp: SendQp) -> None:
         """Something changed for a QP: it may have something to send now."""
-        if not qp.queued and qp.state == QpState.RTS:
+        if not qp.queued and qp.state == _RTS:
             qp.queued = True
             self.ready.append(qp)
 
     def refresh(self, qp: SendQp) -> None:
         """EVs, profile or ports of a QP changed: which planes may it use?"""
-        usable = 0
+        usable: i64 = 0
         if self.profiles.online(qp.profile):
             for plane in range(self.planes):
                 if qp.evs.planes[plane].good:

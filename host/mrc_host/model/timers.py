@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 __all__ = ["NO_LIMIT", "RetransmissionTimer", "interval_ps"]
 
 UNIT_PS: Final = 1_024_000
@@ -49,8 +51,8 @@ class RetransmissionTimer:
         self._timeout: int = 0
         self._linear_count: int = 0
         self._exponential_count: int = 0
-        self.deadline_ps: int = -1
-        self.alarm_ps: int = -1
+        self.deadline_ps: i64 = -1
+        self.alarm_ps: i64 = -1
         self.attempt: int = 0
 
     def configure(self, timeout: int, linear_count: int, exponential_count: int) -> None:
@@ -65,7 +67,7 @@ class RetransmissionTimer:
         limit = self._exponential_count
         return limit != NO_LIMIT and self.attempt >= self._linear_count + limit
 
-    def start(self, now_ps: int) -> None:
+    def start(self, now_ps: i64) -> None:
         """Begin an interval for the current attempt."""
         if self._timeout:
             self.deadline_ps = now_ps + interval_ps(self._timeout, self._linear_count, self.attempt)
@@ -74,7 +76,7 @@ class RetransmissionTimer:
         """Nothing is waited for."""
         self.deadline_ps = -1
 
-    def progress(self, now_ps: int) -> None:
+    def progress(self, now_ps: i64) -> None:
         """The peer proved progress: attempts begin from 0 and the interval from now."""
         self.attempt = 0
         self.start(now_ps)
