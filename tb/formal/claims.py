@@ -2,8 +2,12 @@
 
 from .mutation import Mutation
 from .proofs.claims import ClaimsProof
+from .proofs.immediates import ImmediatesProof
+from .proofs.lanes import LanesProof
 from .proofs.ledger import LedgerProof
 from .proofs.packet_buffer import PacketBufferProof
+from .proofs.placement import PlacementProof
+from .proofs.regions import RegionsProof
 from .proofs.tracker import TrackerProof
 from .runner import Claim
 from .sizes import ProofConfig
@@ -32,7 +36,7 @@ CLAIMS = (
     Claim(
         name="tracker",
         shows="the cumulative PSN passes placed PSNs only, all it can, by at most one window",
-        make=lambda: TrackerProof(ProofConfig(qps=2, mpr_psns=128)),
+        make=lambda: TrackerProof(ProofConfig(qps=2, mpr_psns=64)),
         mode="induction",
         depth=2,
         cover_depth=18,
@@ -75,6 +79,77 @@ CLAIMS = (
         mutations=(
             Mutation("responder.buffer_ledger", "~self.add | self.length[:lane_bits].any()", "~self.add"),
             Mutation("responder.buffer_ledger", "(self.add | self.take) &", "self.add &"),
+        ),
+    ),
+    Claim(
+        name="placement",
+        shows="bursts cover a packet and nothing else, within a page and 256 beats; answers complete it",
+        make=lambda: PlacementProof(
+            ProofConfig(planes=2, mtu=4096, receive_buffer_bytes=8192, placements=4, address_width=16)
+        ),
+        mode="induction",
+        depth=2,
+        cover_depth=14,
+        solver="yices",
+        mutations=(
+            Mutation(
+                "responder.placement",
+                "self.write.awlen.eq(Mux(last_burst, more_beats, ~first_beat[:block_bits]))",
+                "self.write.awlen.eq(more_beats)",
+            ),
+            Mutation(
+                "responder.placement",
+                "(last_in_block >> block_bits) + 1",
+                "(last_in_block >> block_bits) | 1",
+            ),
+            Mutation("responder.placement_slots", "self.ready.eq(~self.open)", "self.ready.eq(1)"),
+        ),
+    ),
+    Claim(
+        name="lanes",
+        shows="each byte stands in the lane of its address; strobes are set for those and no others",
+        make=lambda: LanesProof(ProofConfig(planes=2)),
+        mode="induction",
+        depth=2,
+        cover_depth=8,
+        solver="yices",
+        mutations=(
+            Mutation("responder.placement_lanes", "lane > self.end", "lane >= self.end"),
+            Mutation(
+                "responder.placement_lanes",
+                "window[: width - 8].eq(window[width:])",
+                "window[: width - 8].eq(0)",
+            ),
+        ),
+    ),
+    Claim(
+        name="regions",
+        shows="a range is allowed if and only if key, domain and rights fit and all of it lies in the region",
+        make=lambda: RegionsProof(ProofConfig(memory_regions=4)),
+        mode="induction",
+        depth=2,
+        cover_depth=10,
+        solver="yices",
+        mutations=(
+            Mutation("memory_regions", "allowed & above & inside & enough", "allowed & above & inside"),
+            Mutation("memory_regions", "allowed & above & inside & enough", "allowed & inside & enough"),
+        ),
+    ),
+    Claim(
+        name="immediates",
+        shows="messages are delivered in order, once each, to posted requests, after all that precedes",
+        make=lambda: ImmediatesProof(ProofConfig(qps=2, immediates=4, receive_queue_depth=4)),
+        mode="induction",
+        depth=2,
+        cover_depth=26,
+        solver="yices",
+        mutations=(
+            Mutation("responder.immediates", "with m.If(beyond | mark.valid):", "with m.If(mark.valid):"),
+            Mutation(
+                "responder.immediates",
+                "complete = mark.valid & ~(now.cumulative - mark.psn[:near])[near - 1]",
+                "complete = mark.valid",
+            ),
         ),
     ),
 )

@@ -35,23 +35,35 @@ class Opened:
         self.block = block
         self._m = m
         self._name = name
-        block._MustUse__used = True
-        self._module = block.elaborate(None)
+        self._open()
         m.submodules[name] = self._module
+
+    def _open(self) -> None:
+        self.block._MustUse__used = True
+        self._module = self.block.elaborate(None)
+        parts = [self.block, *(part for part, _ in self._module._named_submodules.values())]
+        self._ports = {
+            id(value)
+            for part in parts
+            if isinstance(part, wiring.Component)
+            for _, _, value in part.signature.flatten(part)
+        }
 
     def part(self, name: str) -> "Opened":
         """Open a submodule of the block."""
         part = Opened.__new__(Opened)
         part.block = self._module.submodules[name]
         part._m, part._name = self._m, f"{self._name}_{name}"
-        part.block._MustUse__used = True
-        part._module = part.block.elaborate(None)
+        part._open()
         _, location = self._module._named_submodules[name]
         self._module._named_submodules[name] = (part._module, location)
         return part
 
-    def signal(self, name: str) -> Value:
+    def signal(self, name: str, width: int | None = None) -> Value:
         """A register of the block, by its name, or a wire when no register has this name.
+
+        Ports of the block and of its submodules come last. With ``width`` only those of so many bits count:
+        Amaranth calls every signal ``$signal`` whose name it cannot see.
 
         Raises
         ------
@@ -59,8 +71,10 @@ class Opened:
             There is none of this name, or there are several.
         """
         driven = [(signal, where) for signal, where in self._module._driving.items() if signal.name == name]
-        registers = [signal for signal, where in driven if "comb" not in where]
-        found = registers or [signal for signal, _ in driven]
+        driven = [(signal, where) for signal, where in driven if width in (None, len(signal))]
+        own = [(signal, where) for signal, where in driven if id(signal) not in self._ports]
+        registers = [signal for signal, where in own if "comb" not in where]
+        found = registers or [signal for signal, _ in own or driven]
         if len(found) != 1:
             raise LookupError(f"{self._name} must have one signal {name!r}, has {len(found)}")
         return found[0]

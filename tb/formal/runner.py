@@ -46,6 +46,8 @@ class Claim:
         Steps of the induction, or cycles of a bounded proof.
     cover_depth : int
         Cycles in which every cover must be reached, and every broken copy fail.
+    solver : str
+        Of the proof: "z3", or "yices" where it is much faster. Searches from reset always use Yices.
     reduced_depth : int
         Cycles of a bounded proof in the reduced session.
     mutations : tuple of Mutation
@@ -59,6 +61,7 @@ class Claim:
     depth: int
     cover_depth: int
     mutations: tuple[Mutation, ...]
+    solver: str = "z3"
     reduced_depth: int = 0
 
 
@@ -154,8 +157,7 @@ def run_proof(claim: Claim, depth: int | None = None) -> Verdict:
         Instead of the claim's own.
     """
     mode = "prove" if claim.mode == "induction" else "bmc"
-    solver = "z3" if claim.mode == "induction" else "yices"
-    return _solve(claim, mode, depth or claim.depth, _text(claim.make()), solver)
+    return _solve(claim, mode, depth or claim.depth, _text(claim.make()), claim.solver)
 
 
 def run_covers(claim: Claim) -> Verdict:
