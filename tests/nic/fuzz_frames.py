@@ -214,7 +214,7 @@ def oversized(rng, draft):
     """More payload than the MTU, up to a jumbo frame, with lengths that agree."""
     end = len(draft.data) - wire.ICRC.bytes
     size = rng.choice((1024, 4096, 4100, 8000, LONGEST, 4 * rng.randrange(1, 2000)))
-    draft.data[end:end] = rng.randbytes(min(size, LONGEST - len(draft.data)) & ~3)
+    draft.data[end:end] = rng.randbytes(max(0, min(size, LONGEST - len(draft.data))) & ~3)
     draft.set_lengths()
 
 

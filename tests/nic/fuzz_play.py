@@ -44,6 +44,7 @@ class Play:
         self.attacker = Attacker(Crafter(), self.bed.regions)
         self.number = 0
         self.sent = 0
+        self.good_packets = 0
         self.played = []
         self.ended_in_error = False
         self._good_psn = GOOD_PSN
@@ -65,6 +66,7 @@ class Play:
         packets = -(-to_nic // MTU)
         oracle.good_expected = (self._good_psn, self._good_psn + packets & wire.PSN_MASK)
         self._good_psn = oracle.good_expected[1]
+        self.good_packets += packets
         for plane in range(PLANES):
             bed.delivered_good[plane].clear()
         self._expected = [Counter() for _ in range(PLANES)]

@@ -159,8 +159,8 @@ def test_immediates_and_feedback_of_scapy_are_accepted(kind, scapy):
 
 FIELDS = (
     "_ws.malformed", "_ws.expert.severity", "_ws.expert.message", "eth.type", "ipv6.src", "ipv6.dst",
-    "ipv6.tclass", "udp.srcport", "udp.dstport", "udp.length", "infiniband.bth.opcode", "infiniband.bth.padcnt", "infiniband.bth.p_key",
-    "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.bth.a",
+    "ipv6.tclass", "udp.srcport", "udp.dstport", "udp.length", "infiniband.bth.opcode",
+    "infiniband.bth.padcnt", "infiniband.bth.p_key", "infiniband.bth.destqp", "infiniband.bth.psn",
 )  # fmt: skip
 ERROR_SEVERITY = 0x00800000
 """Expert items of this severity and above: PI_ERROR of Wireshark."""
