@@ -13,6 +13,7 @@ from ..records import (
     qp_error,
     region_answer,
     region_request,
+    trace_record,
 )
 from ..records import settings as settings_layout
 from ..stream import TableBus
@@ -64,6 +65,8 @@ class Requester(wiring.Component):
         Ticks of 128 ns in bits 47 to 16.
     next_deadline, deadline_valid : 32, 1
         Nothing happens before this tick without an input.
+    trace : stream of records.trace_record, out
+        With ``config.trace``; see :class:`mrc_rtl.requester.sequencer.Sequencer`.
     idle : 1
 
     Source: design.md 4; profile.md 3, 4 and 7.
@@ -71,8 +74,10 @@ class Requester(wiring.Component):
 
     def __init__(self, config: NicConfig) -> None:
         self.config = config
+        traced = {"trace": Out(stream.Signature(trace_record(config)))} if config.trace else {}
         super().__init__(
             {
+                **traced,
                 "qp_send": In(TableBus()),
                 "send_request": In(TableBus()),
                 "doorbell": In(stream.Signature(doorbell_record(config))),
@@ -117,6 +122,8 @@ class Requester(wiring.Component):
         wiring.connect(m, flipped(self.error_in), sequencer.error_in)
         wiring.connect(m, sequencer.error_out, flipped(self.error_out))
         wiring.connect(m, sequencer.counter, flipped(self.counter))
+        if config.trace:
+            wiring.connect(m, sequencer.trace, flipped(self.trace))
         wiring.connect(m, timers.expired, sequencer.expired)
         wiring.connect(m, segmenter.failed, sequencer.failed)
         wiring.connect(m, sequencer.job, segmenter.job)

@@ -1,13 +1,20 @@
 """The sequencer: every change of a QP's send context, one operation at a time."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
-from ..records import PORT_COUNTERS, GlobalCounter, counter_event, feedback_record, qp_error
+from ..records import (
+    PORT_COUNTERS,
+    GlobalCounter,
+    counter_event,
+    feedback_record,
+    qp_error,
+    trace_record,
+)
 from ..tables import CompletionStatus, QpErrorReason, QpState
-from . import aim, choice, operations, queues, turn
+from . import aim, choice, operations, queues, trace, turn
 from .context import ContextStore, SettingsStore, qp_settings, send_context
 from .qp_table import host_command
 from .queues import Operation
@@ -64,6 +71,9 @@ class Sequencer(wiring.Component):
         Ticks (32), ticks (16), and whether delayed retransmissions are due at once.
     enable : 1
         QPs may send.
+    trace : stream of records.trace_record, out
+        With ``config.trace``: MERGE and TIMER, detail :func:`mrc_rtl.requester.trace.merge_detail` and
+        :func:`mrc_rtl.requester.trace.timer_detail`. A record that is not taken holds the next operation.
     idle : 1
 
     Source: design.md 4 (data path), profile.md 3, 4 and 7.
@@ -72,8 +82,10 @@ class Sequencer(wiring.Component):
     def __init__(self, config: NicConfig) -> None:
         self.config = config
         qp, slot = config.qp_bits, send_slot_bits(config)
+        traced = {"trace": Out(stream.Signature(trace_record(config)))} if config.trace else {}
         super().__init__(
             {
+                **traced,
                 "again": In(stream.Signature(data.StructLayout({"qp": qp, "psn": 24}))),
                 "failed": In(stream.Signature(failed_job(config))),
                 "error_in": In(stream.Signature(qp_error(config))),
@@ -148,6 +160,8 @@ class Sequencer(wiring.Component):
         self.happens, self.happens_down = Signal(), Signal()  # events, one cycle before they are told
         self.between = Signal()  # no operation is under way
         self.others = Signal()  # any but a QP's current turn could be taken
+        self.looking = Signal()  # the PSN of the operation is looked up
+        self.counter_base = config.planes * PORT_COUNTERS
         queues.add(self)
 
         # New PSNs that the window still allows: the limit less those given out and not SACKed.
@@ -218,12 +232,13 @@ class Sequencer(wiring.Component):
         ]
         # An operation counts at most three events and reports one error. The one before may just have.
         room = Signal()
+        untold = self.trace.valid if config.trace else Const(0)
         m.d.sync += room.eq((self.counts.level < 4) & (self.errors.level < 2) & store.cleared)
         waiting = queues.waiting_operations(self)
         some = choice.add(self, waiting)
         with m.FSM() as states:
             with m.State("PICK"):
-                with m.If(room & some):
+                with m.If(room & some & ~untold):
                     m.d.comb += self.take.eq(1)
                     m.next = "LOAD"
                 with m.Else():
@@ -246,6 +261,7 @@ class Sequencer(wiring.Component):
                     m.d.comb += self.ready_queue.r_en.eq(1)
                     m.next = "CHECK"
             with m.State("LOOK"):
+                m.d.comb += self.looking.eq(1)
                 aim.latch_distances(self)
                 with m.If(self.operation == Operation.FEEDBACK):
                     with m.If(self.is_sack):
@@ -279,15 +295,18 @@ class Sequencer(wiring.Component):
             with m.State("TAIL"):
                 self._tail()
                 m.next = "PICK"
-        m.d.comb += self.idle.eq(states.ongoing("PICK") & store.cleared & ~waiting.any() & self.queues_empty)
+        if config.trace:
+            trace.add(self)
+        m.d.comb += self.idle.eq(
+            states.ongoing("PICK") & store.cleared & ~waiting.any() & self.queues_empty & ~untold
+        )
         return m
 
     # Helpers of the operations -----------------------------------------------------------------------
 
     def count(self, counter: GlobalCounter) -> None:
         """Count an event in this cycle."""
-        base = self.config.planes * PORT_COUNTERS
-        self.m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(base + counter)]
+        self.m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(self.counter_base + counter)]
 
     def count_late(self, counter: GlobalCounter) -> None:
         """Count an event at the end of the operation."""
@@ -358,5 +377,5 @@ class Sequencer(wiring.Component):
             progress.in_complete.eq(progress.in_complete | self.complete),
         ]
         with m.If(self.late_count):
-            base = self.config.planes * PORT_COUNTERS
-            m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(base + self.late_counter)]
+            late = self.counter_base + self.late_counter
+            m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(late)]
