@@ -26,6 +26,7 @@ def build_image(
     bth = wire.BTH.pack(
         opcode=opcode, psn=psn, pad_count=-length % 4, ack_req=int(ack_request), rtx=int(retransmission),
         ts=int(data), pkey=0,
+        dest_qp=wire.ENDPOINT_QPN if opcode == wire.Opcode.ENDPOINT_RESPONSE else 0,
     )  # fmt: skip
     image = random.randbytes(image_lane(config)) + bth.to_bytes(wire.BTH.bytes, "big") + body
     if data:

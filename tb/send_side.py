@@ -61,6 +61,8 @@ class SendSide(wiring.Component):
                 "room": In(config.planes),
                 "one_each": In(1),  # room is for one frame
                 "port_up": In(config.planes),
+                "peer_update": In(records.peer_update(config)),
+                "peer_updates": In(1),
                 "now": In(48),
                 "next_deadline": Out(32),
                 "deadline_valid": Out(1),
@@ -85,6 +87,16 @@ class SendSide(wiring.Component):
             for name in names:
                 wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, bind.sent, requester.sent)
+        # The receive side starts every QP once.
+        started = Signal(range(self.config.qps + 1))
+        m.d.comb += [
+            bind.peer_init.valid.eq(started != self.config.qps),
+            bind.peer_init.payload.qp.eq(started),
+            bind.peer_update.eq(self.peer_update),
+            bind.peer_updates.eq(self.peer_updates),
+        ]
+        with m.If(bind.peer_init.valid & bind.peer_init.ready):
+            m.d.sync += started.eq(started + 1)
         offered = Signal(self.config.planes)
         handed = Signal(self.config.planes)
         m.d.sync += handed.eq(offered)
@@ -335,6 +347,7 @@ class SendSideBench:
         for name in ("image_read", "image_row", "image_word", "image_done"):
             getattr(design, name).value = 0
         design.port_up.value = self.up
+        design.peer_updates.value = 0
         design.room.value = self.up
         design.now.value = self.now
         design.one_each.value = int(frame_cycles > 0)

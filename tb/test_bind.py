@@ -185,6 +185,42 @@ async def passed_over(dut) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def planes_of_a_peer(dut) -> None:
+    """Planes that a QP's peer is not reached on have no part in its rounds; those of other QPs keep it."""
+    bench = await begin(dut)
+    for qp in range(2):
+        await bench.start_qp(qp, evs=4)
+
+    async def tell(qp: int, reachable: int) -> None:
+        dut.peer_update.value = pack(records.peer_update(CONFIG), qp=qp, reachable=reachable)
+        dut.peer_updates.value = 1
+        await bench.run(1)
+        dut.peer_updates.value = 0
+
+    async def planes_used(slot: int) -> dict[int, set[int]]:
+        bench.data.clear()
+        done = len(bench.completions)
+        for qp in range(2):
+            await send(bench, qp, 3 * PLANES, slot)
+        await bench.until(lambda: len(bench.completions) == done + 2, 10_000, "completions")
+        return {qp: {packet["plane"] for packet in bench.data if packet["qp"] == qp} for qp in range(2)}
+
+    everywhere = set(range(PLANES))
+    assert await planes_used(0) == {0: everywhere, 1: everywhere}
+    await tell(1, 0b10)
+    assert await planes_used(1) == {0: everywhere, 1: {1}}
+    # A mask without a usable plane would stop the QP, and in the end all others: it is not obeyed.
+    await tell(1, 0)
+    assert await planes_used(2) == {0: everywhere, 1: everywhere}
+    await tell(1, 0b01)
+    await set_evs(bench, 1, 0, good=0)
+    assert await planes_used(3) == {0: everywhere, 1: everywhere - {0}}
+    await tell(1, (1 << PLANES) - 1)
+    await set_evs(bench, 1, 0, good=1)
+    assert await planes_used(4) == {0: everywhere, 1: everywhere}
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def one_does_not_block(dut) -> None:
     """A QP without a usable plane keeps its packets waiting; others pass them; it goes on when it can."""
     bench = await begin(dut)

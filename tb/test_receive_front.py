@@ -27,7 +27,7 @@ from mrc_rtl import records, wire
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
 from mrc_rtl.counters import CounterBank
 from mrc_rtl.memory_regions import MemoryRegions
-from mrc_rtl.records import PORT_COUNTERS, PortCounter
+from mrc_rtl.records import PORT_COUNTERS, AnswerKind, PortCounter
 from mrc_rtl.responder.admit import Admission
 from mrc_rtl.responder.placement import Placement, placement_id_bits
 from mrc_rtl.responder.plane_receive import PlaneReceive
@@ -291,7 +291,9 @@ def wrong_frame(rnd, plane, psn):
         (frame(plane, Opcode.WRITE_ONLY, b"x", psn=psn, dest_qp=0x101), reason.DROP_QP),
         (frame(plane, Opcode.WRITE_ONLY, b"x", psn=psn, pkey=1), reason.DROP_PKEY),
         (frame(plane, Opcode.WRITE_ONLY, b"x", psn=psn + 1000), reason.DROP_WINDOW),
-        (frame(plane, Opcode.PROBE, psn=0), reason.DROP_OPCODE),
+        (frame(plane, Opcode.PROBE, psn=0), reason.CONTROL),
+        (frame(plane, Opcode.ENDPOINT_REQUEST, psn=0), reason.DROP_QP),
+        (frame(plane, Opcode.ENDPOINT_REQUEST, psn=9, dest_qp=wire.ENDPOINT_QPN), reason.CONTROL),
         (frame(plane, Opcode.SACK, psn=3), reason.CONTROL),
         (trim(good, 118, correct_lengths=False, last_hop=bool(psn & 1)), reason.TRIMMED_ANSWERED),
         (good + bytes(rnd.choice([4, 5000])), reason.DROP_LENGTH),
@@ -440,3 +442,29 @@ async def a_sack_and_an_ack_for_every_packet_are_all_handed_over(dut) -> None:
         assert found == [
             (opcode, number) for number in range(pairs) for opcode in (Opcode.SACK, Opcode.ACKNOWLEDGE)
         ]
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def probes_and_endpoint_requests_are_answered_at_line_rate(dut) -> None:
+    front = Front(dut)
+    await front.begin()
+    front.pace()
+    pairs = 15
+    for number in range(pairs):
+        for plane in range(PLANES):
+            await front.send(plane, frame(plane, Opcode.PROBE, psn=0))
+            await front.send(
+                plane, frame(plane, Opcode.ENDPOINT_REQUEST, psn=number, dest_qp=wire.ENDPOINT_QPN)
+            )
+    await front.drain()
+    for plane in range(PLANES):
+        assert await front.counters(plane) == {
+            PortCounter.RX_FRAMES: 2 * pairs, PortCounter.CONTROL: 2 * pairs
+        }  # fmt: skip
+        found = [
+            (record["kind"], record["psn"], record["qp"])
+            for record in front.found["refused"]
+            if record["plane"] == plane
+        ]
+        kinds = (AnswerKind.SACK_OF_PROBE, 0), (AnswerKind.ENDPOINT_RESPONSE, 1)
+        assert found == [(kind, number * sent, QP) for number in range(pairs) for kind, sent in kinds]

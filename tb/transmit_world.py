@@ -98,6 +98,10 @@ class Job:
     ecn: int = 0
     dscp: int = field(default_factory=lambda: random.getrandbits(6))
 
+    @property
+    def endpoint(self) -> bool:
+        return self.opcode == wire.Opcode.ENDPOINT_RESPONSE
+
     def frame(self, plane: int, srv6: bool) -> bytes:
         traffic = {"traffic_class": self.dscp << 2 | self.ecn, "flow_label": self.ev & 0xFFFF}
         macs = settings_values()
@@ -126,7 +130,7 @@ class Job:
                 "bth",
                 {
                     "opcode": self.opcode,
-                    "dest_qp": 0x1234 + self.qp,
+                    "dest_qp": wire.ENDPOINT_QPN if self.endpoint else 0x1234 + self.qp,
                     "psn": self.psn,
                     "ack_req": int(self.ack_request),
                     "rtx": int(self.retransmission),
@@ -153,6 +157,7 @@ class Job:
                 "plane": plane,
                 "data": int(self.data),
                 "discard": int(self.discard),
+                "endpoint": int(self.endpoint),
                 "ev": self.ev,
                 "dscp": self.dscp,
                 "ecn": self.ecn,
@@ -287,10 +292,14 @@ class World:
 
     def random_control(self, words: int | None = None, qp: int | None = None) -> Job:
         words = random.choice((1, 5, 9)) if words is None else words
-        opcode = {1: wire.Opcode.ACKNOWLEDGE, 5: wire.Opcode.NACK, 9: wire.Opcode.SACK}[words]
+        opcodes = {
+            1: (wire.Opcode.ACKNOWLEDGE,),
+            5: (wire.Opcode.NACK,),
+            9: (wire.Opcode.SACK, wire.Opcode.ENDPOINT_RESPONSE),
+        }
         return Job(
             qp=random.randrange(CONFIG.qps) if qp is None else qp,
-            opcode=opcode,
+            opcode=random.choice(opcodes[words]),
             body=random.randbytes(4 * words),
         )
 

@@ -1,7 +1,8 @@
 """Where BTH and what follows it stand in the beats of a frame.
 
 A packet that waits for its plane is kept as its *image*: BTH and body in the lanes in which they leave in a
-frame without outer header, beat by beat. Fields of BTH that the template holds are zero in it. The lanes
+frame without outer header, beat by beat. Fields of BTH that the template holds are zero in it, but for the QP
+number of an endpoint response, which is no QP's. The lanes
 before BTH in the first word hold what the engine must know of the packet, its *head*.
 """
 

@@ -170,7 +170,9 @@ class _Wiring:
         m, nic, csr = self.module, self.nic, self.csr
         self._connect(wiring.flipped(nic.control), csr.control)
         m.d.comb += [csr.link_up.eq(nic.link_up), nic.event_waiting.eq(csr.event_waiting)]
-        for block in (self.requester, self.bind, self.transmitter, self.sack, *self.planes):
+        for block in (
+            self.requester, self.bind, self.transmitter, self.admission, self.sack, *self.planes
+        ):  # fmt: skip
             m.d.comb += block.settings.eq(csr.settings)
         owners = {
             TableId.QP_SEND: self.requester.qp_send,
@@ -246,6 +248,9 @@ class _Wiring:
         self._connect(admission.region, self.regions.requests[0])
         self._connect(self.regions.answers[0], admission.region_answer)
         m.d.comb += [
+            admission.now.eq(nic.now),
+            self.bind.peer_update.eq(admission.update),
+            self.bind.peer_updates.eq(admission.updates),
             admission.region_drain.eq(self.regions.drain),
             self.regions.drained.eq(admission.region_drained),
             tracker.expected_qp.eq(admission.expected_qp),
@@ -264,7 +269,7 @@ class _Wiring:
             "init_broadcast",
             records.receive_init(self.config),
             admission.init,
-            (tracker.init, self.immediates.init, self.sack.init),
+            (tracker.init, self.immediates.init, self.sack.init, self.bind.peer_init),
         )
         self._connect(placement.write, self.writes.placement)
         self._connect(self.completions.write, self.writes.completions)

@@ -10,6 +10,7 @@ from enum import IntEnum
 from amaranth.lib import data
 
 from .config import NicConfig
+from .wire import NackReason
 
 __all__ = [
     "AnswerKind",
@@ -17,6 +18,7 @@ __all__ = [
     "CONTROL_IMAGES",
     "DATA_BODY_BITS",
     "GlobalCounter",
+    "NACK_REASONS",
     "PORT_COUNTERS",
     "PortCounter",
     "TraceKind",
@@ -31,6 +33,8 @@ __all__ = [
     "feedback_record",
     "image_row_bits",
     "nak_trigger",
+    "peer_query",
+    "peer_update",
     "place_command",
     "placed_record",
     "qp_error",
@@ -60,31 +64,46 @@ CONTROL_IMAGES = 8
 
 
 class Trimmed(IntEnum):
-    """How a frame arrived, from the DSCP of its outermost IPv6 header."""
+    """How a frame's payload got lost, if it did: two cuts, from the DSCP of its outermost IPv6 header."""
 
     NO = 0
     FABRIC = 1
     LAST_HOP = 2
+    NO_ROOM = 3  # whole on the wire, but its plane's packet buffer was full
 
 
 class AnswerKind(IntEnum):
     """What a packet is answered by.
 
-    The two low bits of a NAK are those of its AETH syndrome; a NACK's reason is one less than its number.
+    The two low bits of a NAK are those of its AETH syndrome.
     """
 
     SACK = 0
     SACK_AND_ACK = 1
-    NACK_TRIMMED = 2
-    NACK_TRIMMED_LASTHOP = 3
+    SACK_OF_PROBE = 2
+    ENDPOINT_RESPONSE = 3
     NAK_PSN_SEQUENCE = 4
     NAK_INVALID_REQUEST = 5
     NAK_REMOTE_ACCESS = 6
     NAK_REMOTE_OPERATIONAL = 7
+    NACK_TRIMMED = 8
+    NACK_TRIMMED_LASTHOP = 9
+    NACK_NO_PKT_BUFFER = 10
+    NACK_PSN_OOR_WINDOW = 11
+    NACK_UNEXP_EVENT = 12
 
 
 #: Bits of an AnswerKind.
-ANSWER_KIND_BITS = 3
+ANSWER_KIND_BITS = 4
+
+#: Reason of each kind of NACK.
+NACK_REASONS = {
+    AnswerKind.NACK_TRIMMED: NackReason.TRIMMED,
+    AnswerKind.NACK_TRIMMED_LASTHOP: NackReason.TRIMMED_LASTHOP,
+    AnswerKind.NACK_NO_PKT_BUFFER: NackReason.NO_PKT_BUFFER,
+    AnswerKind.NACK_PSN_OOR_WINDOW: NackReason.PSN_OOR_WINDOW,
+    AnswerKind.NACK_UNEXP_EVENT: NackReason.UNEXP_EVENT,
+}
 
 
 class PortCounter(IntEnum):
@@ -96,7 +115,7 @@ class PortCounter(IntEnum):
     RX_FRAMES = 0
     ACCEPTED = 1
     DUPLICATE = 2
-    CONTROL = 3  # SACK, NACK, transport ACK handed to the requester
+    CONTROL = 3  # feedback handed to the requester, probes, endpoint requests and responses
     TRIMMED_ANSWERED = 4
     DROP_FRAME_ERROR = 5  # the MAC marked it, or it is shorter than an Ethernet header
     DROP_ETHERTYPE = 6  # VLAN, ARP and all else but IPv6
@@ -226,7 +245,9 @@ def received_report(config: NicConfig) -> data.StructLayout:
 def refused_packet(config: NicConfig) -> data.StructLayout:
     """A packet that is not placed and is answered, see :class:`AnswerKind`.
 
-    Duplicates are answered by a SACK, those below the expected PSN by a transport ACK as well.
+    Duplicates are answered by a SACK, those below the expected PSN by a transport ACK as well. Of a
+    reliability probe ``psn`` is the probe id, of an endpoint request the request's, and its operation stands
+    in ``marked`` (low bit) and ``retransmission``.
     """
     names = ("qp", "psn", "plane", "ev", "age", "timestamped", "marked", "retransmission", "ack_request")
     fields = _trigger_fields(config)
@@ -344,6 +365,20 @@ def region_request(config: NicConfig) -> data.StructLayout:
     return data.StructLayout({"key": 32, "protection_domain": 8, "address": 64, "length": 13, "write": 1})
 
 
+def peer_query(config: NicConfig) -> data.StructLayout:
+    """A host whose QPs are wanted.
+
+    ``source``: its inner IPv6 address. ``updates``: it tells which of its ports are ``reachable`` (bit:
+    plane), which concerns all of its QPs; otherwise one is enough.
+    """
+    return data.StructLayout({"source": 128, "updates": 1, "reachable": config.planes})
+
+
+def peer_update(config: NicConfig) -> data.StructLayout:
+    """``reachable``: planes on which the peer of a QP can be reached, bit by plane."""
+    return data.StructLayout({"qp": config.qp_bits, "reachable": config.planes})
+
+
 def transmit_descriptor(config: NicConfig) -> data.StructLayout:
     """A data packet before bind. ``body`` holds METH, TSETH (timestamp zero), RETH and ImmDt."""
     return data.StructLayout(
@@ -362,7 +397,10 @@ def transmit_descriptor(config: NicConfig) -> data.StructLayout:
 
 
 def control_request(config: NicConfig) -> data.StructLayout:
-    """A SACK, NACK or transport ACK waiting for an EV on ``plane``. ``body_words``: 4-byte words of body."""
+    """A SACK, NACK, transport ACK or endpoint response waiting for an EV on ``plane``.
+
+    ``body_words``: 4-byte words of body.
+    """
     return data.StructLayout(
         {
             "qp": config.qp_bits,
@@ -386,6 +424,7 @@ def transmit_plan(config: NicConfig) -> data.StructLayout:
 
     ``row`` is the packet's image (:mod:`mrc_rtl.frame_image`), for data also its slot; ``time`` is written
     into TSETH of data. ``discard``: the data packet's QP is no longer sending; its slot is only freed.
+    ``endpoint``: an endpoint response, for no QP of the peer.
     """
     return data.StructLayout(
         {
@@ -393,6 +432,7 @@ def transmit_plan(config: NicConfig) -> data.StructLayout:
             "plane": plane_bits(config),
             "data": 1,
             "discard": 1,
+            "endpoint": 1,
             "ev": 32,
             "dscp": 6,
             "ecn": 2,

@@ -169,9 +169,15 @@ class DeviceFlag(IntFlag):
     ENDPOINT_ANSWERS = 1 << 19  # answers endpoint requests, EV probes and port status updates
 
 
-#: What a device without table DEVICE can do, which is the gateware. It tells its peers so: once its responder
-#: answers probes and endpoint requests, PROBE_ANSWERS and ENDPOINT_ANSWERS here let models send them to it.
-GATEWARE_FLAGS = DeviceFlag.TRIM_NACK | DeviceFlag.FORMAT_STEV | DeviceFlag.FORMAT_SRV6
+#: What a device without table DEVICE can do, which is the gateware. It tells its peers so.
+GATEWARE_FLAGS = (
+    DeviceFlag.TRIM_NACK
+    | DeviceFlag.SVC_TIME
+    | DeviceFlag.FORMAT_STEV
+    | DeviceFlag.FORMAT_SRV6
+    | DeviceFlag.PROBE_ANSWERS
+    | DeviceFlag.ENDPOINT_ANSWERS
+)
 
 
 class EvProfileState(IntEnum):

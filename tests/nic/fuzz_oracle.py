@@ -44,7 +44,7 @@ class Verdict:
     Parameters
     ----------
     outcomes : tuple of PortCounter
-        It is counted as one of these; more than one only where an engine has not got a part yet.
+        It is counted as one of these; more than one only where gateware and model differ.
     alone : bool
         What is before it must be decided first, and what comes after it depends on it.
     fails : bool or None
@@ -110,7 +110,7 @@ class Oracle:
         if packet is None:
             reason = PortCounter(decoder.reason)
             if reason in CUT_REASONS and any(low < len(frame.data) < high for low, high in CUTS):
-                return Verdict((reason, *self._missing(*(other for other in CUT_REASONS if other != reason))))
+                return Verdict((reason, *self._or_else(*(other for other in CUT_REASONS if other != reason))))
             return Verdict((reason,))
         if packet.opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE):
             return self._endpoint(packet)
@@ -127,21 +127,21 @@ class Oracle:
 
     def _endpoint(self, packet):
         if packet.destination_qpn != wire.ENDPOINT_QPN:
-            others = (PortCounter.DROP_PEER, PortCounter.DROP_PKEY, PortCounter.DROP_OPCODE)
-            return Verdict((PortCounter.DROP_QP, *self._missing(*others)))
+            return Verdict((PortCounter.DROP_QP,))
         request = packet.opcode == Opcode.ENDPOINT_REQUEST
         status = request and packet.operation == EndpointOp.PORT_STATUS_UPDATE
         if status and packet.source == PEERS[GOOD]:
             return None  # nothing tells it from the good peer's own
-        return Verdict((PortCounter.CONTROL, *self._missing(PortCounter.DROP_QP)))
+        # Gateware answers only hosts that a queue pair is connected with.
+        return Verdict((PortCounter.CONTROL, *self._or_else(PortCounter.DROP_PEER)))
 
-    def _missing(self, *outcomes):
-        """Outcomes where the gateware has no such part yet."""
+    def _or_else(self, *outcomes):
+        """Outcomes that gateware may have instead."""
         return outcomes if self.bed.kind == "rtl" else ()
 
     def _feedback(self, packet):
         if packet.opcode == Opcode.PROBE:
-            return Verdict((PortCounter.CONTROL, *self._missing(PortCounter.DROP_OPCODE)))
+            return Verdict((PortCounter.CONTROL,))
         fatal = packet.opcode == Opcode.ACKNOWLEDGE and packet.syndrome != AethSyndrome.ACK
         fatal |= packet.opcode == Opcode.NACK and packet.reason not in RETRIABLE
         return Verdict((PortCounter.CONTROL,), alone=fatal, fails=None if fatal else False)
@@ -168,9 +168,7 @@ class Oracle:
         if self.recent.get(psn, plane) != plane or edge and self.recent:
             return ASK_AGAIN
         if self.window <= distance <= HALF:
-            behind = PortCounter.TRIMMED_ANSWERED if packet.trimmed else PortCounter.DUPLICATE
-            late = self._missing(behind) if distance == HALF else ()
-            return Verdict((PortCounter.DROP_WINDOW, *late), alone=edge)
+            return Verdict((PortCounter.DROP_WINDOW,), alone=edge)
         if packet.trimmed:
             return Verdict((PortCounter.TRIMMED_ANSWERED,), alone=edge)
         if distance > HALF or psn in self.claimed:

@@ -40,7 +40,7 @@ PATH = Path(IDENTITY.address, PEER_END.address)
 def test_a_device_without_the_tables_is_what_the_gateware_is():
     capabilities = make_context(None).capabilities
     assert capabilities.flags == GATEWARE_FLAGS and not capabilities.controlled
-    assert (capabilities.trim_nack, capabilities.dynamic_mpr, capabilities.svc_time) == (True, False, False)
+    assert (capabilities.trim_nack, capabilities.dynamic_mpr, capabilities.svc_time) == (True, False, True)
     assert (capabilities.cc_algorithms, capabilities.cc_profiles, capabilities.endpoint_slots) == ((), 0, 0)
     assert capabilities.mpr_resolution == capabilities.mpr == 1
 

@@ -190,6 +190,10 @@ def test_a_crowded_queue():
             await give(ctx, dut, report(rnd, 2, 0, length=0))
         await ctx.tick()
         assert len(refusals) == 12
+        # An endpoint request takes no place that a QP may need.
+        await send(ctx, dut.refused, qp=2, kind=AnswerKind.ENDPOINT_RESPONSE)
+        await ctx.tick()
+        assert len(refusals) == 13
         left = TRIGGER_QUEUE_DEPTH - PLAIN_LIMIT
         for number in range(left + 3):
             kind = ("marked", "retransmission", "ack_request")[number % 3]
@@ -197,7 +201,7 @@ def test_a_crowded_queue():
         await send(ctx, dut.refused, qp=2, kind=AnswerKind.NACK_TRIMMED)
         await send(ctx, dut.nak, qp=2, kind=AnswerKind.NAK_INVALID_REQUEST)
         await ctx.tick()
-        assert len(refusals) == 12 + 3 + 2
+        assert len(refusals) == 13 + 3 + 2
         assert not ctx.get(dut.idle)
         ctx.set(dut.trigger.ready, 1)
         given = 0
@@ -286,11 +290,10 @@ def headers_of(control, *headers):
     return result
 
 
-NACKS = (AnswerKind.NACK_TRIMMED, AnswerKind.NACK_TRIMMED_LASTHOP)
-NAKS = tuple(kind for kind in AnswerKind if kind >= AnswerKind.NAK_PSN_SEQUENCE)
+NACKS = tuple(kind for kind in AnswerKind if kind.name.startswith("NACK_"))
+NAKS = tuple(kind for kind in AnswerKind if kind.name.startswith("NAK_"))
 CODES = {
-    AnswerKind.NACK_TRIMMED: wire.NackReason.TRIMMED,
-    AnswerKind.NACK_TRIMMED_LASTHOP: wire.NackReason.TRIMMED_LASTHOP,
+    **{kind: wire.NackReason[kind.name.removeprefix("NACK_")] for kind in NACKS},
     AnswerKind.NAK_PSN_SEQUENCE: wire.AethSyndrome.NAK_PSN_SEQUENCE,
     AnswerKind.NAK_INVALID_REQUEST: wire.AethSyndrome.NAK_INVALID_REQUEST,
     AnswerKind.NAK_REMOTE_ACCESS: wire.AethSyndrome.NAK_REMOTE_ACCESS,
@@ -320,10 +323,10 @@ def test_content(stall):
         for qp in range(config.qps):
             await send(ctx, dut.init, qp=qp, active=1)
         expected = []
-        for step in range(60):
+        for step in range(80):
             qp, plane = rnd.randrange(config.qps), rnd.randrange(3)
             state = states[qp]
-            kind = rnd.choice(["sack", "ack", "nack", "nak"])
+            kind = rnd.choice(["sack", "ack", "nack", "nak", "probe", "endpoint"])
             psn = (state["cumulative_psn"] + rnd.randrange(-200, 200)) & MASK
             if step == 7:
                 kind, psn = "sack", (state["cumulative_psn"] - (1 << 20)) & MASK
@@ -339,6 +342,13 @@ def test_content(stall):
                     "retransmission": rnd.getrandbits(1),
                 }
                 await give(ctx, dut, fields)
+            elif kind in ("probe", "endpoint"):
+                fields["marked"] = rnd.getrandbits(1)
+                if kind == "probe":
+                    fields |= {"kind": AnswerKind.SACK_OF_PROBE, "psn": rnd.getrandbits(16)}
+                else:
+                    fields |= {"kind": AnswerKind.ENDPOINT_RESPONSE, "retransmission": rnd.getrandbits(1)}
+                await send(ctx, dut.refused, **fields)
             else:
                 answer = rnd.choice(NACKS if kind == "nack" else NAKS)
                 fields["kind"], fields["code"] = answer, CODES[answer]
@@ -365,14 +375,24 @@ def test_content(stall):
             cumulative = state["cumulative_psn"]
             ids = {"spdcid": QP_NUMBER_BASE + fields["qp"], "dpdcid": state["peer_qpn_low"]}
             assert (control["qp"], control["plane"]) == (fields["qp"], fields["plane"])
-            if kind in ("sack", "ack"):
+            if kind == "endpoint":
+                assert (control["opcode"], control["psn"]) == (wire.Opcode.ENDPOINT_RESPONSE, fields["psn"])
+                assert control["retransmission"] == 0
+                assert headers_of(control, wire.EETH)["eeth"] == {
+                    **dict.fromkeys((field.name for field in wire.EETH.fields), 0),
+                    "op": fields["retransmission"] << 1 | fields["marked"], "tx_timestamp": reflected,
+                }  # fmt: skip
+            elif kind in ("sack", "ack", "probe"):
                 counts[GlobalCounter.SACK_SENT] += 1
                 assert (control["opcode"], control["psn"]) == (wire.Opcode.SACK, cumulative)
                 assert control["retransmission"] == fields["retransmission"]
                 parts = headers_of(control, wire.SETH, wire.CC_STATE)
                 offset = max(signed(fields["psn"] - cumulative), -0x8000)
+                if kind == "probe":
+                    offset = signed(fields["psn"], 16)
                 assert parts["seth"] == {
-                    "type": 0, "nxt": 0, "m": fields["marked"], "reserved0": 0, "pr": 0, "reserved1": 0,
+                    "type": 0, "nxt": 0, "m": fields["marked"], "reserved0": 0, "pr": int(kind == "probe"),
+                    "reserved1": 0,
                     "ack_psn_offset": offset, "entropy": fields["ev"], **ids, "reserved2": 0,
                     "cack_psn": cumulative, "cc_type": 0, "cc_fl": 0, "mpr": config.mpr_psns // 128,
                     "sack_offset": signed(state["base"] - cumulative, 10), "sack_bitmap": state["bitmap"],
@@ -406,7 +426,7 @@ def test_content(stall):
         assert next(got, None) is None
         asked = []
         for kind, fields, _ in expected:
-            asked.append((fields["qp"], int(kind in ("sack", "ack"))))
+            asked.append((fields["qp"], int(kind in ("sack", "ack", "probe"))))
             asked += [(fields["qp"], 0)] * (kind == "ack")
         assert tracker.asked == asked
         seen = dict.fromkeys(GlobalCounter, 0)

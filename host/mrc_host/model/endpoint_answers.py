@@ -67,6 +67,7 @@ class EndpointAnswers:
     ) -> None:
         self._shell = shell
         self._service_time: bool = options.service_time
+        self._strangers: bool = options.answer_strangers
         self._qps = qps
         self._reverse = reverse
         self.requester: Requester
@@ -86,7 +87,7 @@ class EndpointAnswers:
         answer = answer_to(_RESPONSE, packet, self._service_time)
         answer.qp = self._qp_of_peer(packet.source)
         answer.operation = packet.operation
-        if answer.qp < 0 and not self._way_back(packet, answer):
+        if answer.qp < 0 and not (self._strangers and self._way_back(packet, answer)):
             self._count(packet, PortCounter.DROP_PEER)
             return
         self._count(packet, PortCounter.CONTROL)

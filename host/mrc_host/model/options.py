@@ -66,6 +66,7 @@ class ModelOptions:
     always_skip_after: int = 0
     resource_nack: bool = True
     error_nack: bool = True
+    answer_strangers: bool = True
     sack_base_align: int = 1
     reverse_probes: bool = True
     penalty_start_permille: int = 1000
@@ -161,9 +162,7 @@ class ModelOptions:
         """
         return cls(
             control_path="ingress",
-            out_of_window="drop",
-            resource_nack=False,
-            error_nack=False,
+            answer_strangers=False,
             sack_base_align=16,  # at 64 and 128 bit
             reverse_probes=False,
             mark_reaction=False,
@@ -218,6 +217,10 @@ OPTIONS: dict[str, Option] = {
     "error_nack": Option(
         "protocol.md 3.5",
         "A packet for a QP in ERROR is answered by NACK UNEXP_EVENT, at most one per RTT and QP.",
+    ),
+    "answer_strangers": Option(
+        "protocol.md 1.13",
+        "Endpoint requests of hosts that no QP is connected with are answered over the way they came.",
     ),
     "sack_base_align": Option(
         "profile.md 5", "The base of a SACK bitmap is aligned down to so many PSNs.", low=1, high=64

@@ -212,6 +212,8 @@ class ReceiveReplay:
         packet = self._next_packet(number, record)
         if outcome == PortCounter.DROP_NO_PKT_BUFFER:
             self._result.allowed_drops += 1
+            engine.responder.refuse_room(packet)
+            self._answers.drain(record.qp)
             return
         before = self._expected(record.qp)
         first = record.plane * PORT_COUNTERS
@@ -240,8 +242,9 @@ class ReceiveReplay:
             if packet is not None:
                 packet.plane = record.plane
                 packet.received_ps = last_bit
-                if packet.psn != record.psn:
-                    self._differ(number, record, f"packet: the model's port lets pass PSN {packet.psn:#08x}")
+                psn = packet.probe_id if packet.opcode == Opcode.PROBE else packet.psn
+                if psn != record.psn:
+                    self._differ(number, record, f"packet: the model's port lets pass PSN {psn:#08x}")
                 return packet
         self._differ(number, record, "packet: the model's port lets none pass")
         raise AssertionError

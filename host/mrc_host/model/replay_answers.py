@@ -78,7 +78,9 @@ class Collector(Requester):
         """Answers keep their plane."""
 
     def enqueue_control(self, packet: ModelPacket, qp: int, plane: int) -> None:
-        """An answer waits, asked for now."""
+        """An answer waits, asked for now; endpoint responses are no matter of a QP's state."""
+        if packet.opcode == Opcode.ENDPOINT_RESPONSE:
+            return
         self.answers.append((self._shell.now_ps, packet, plane))
 
     def data_sent_ps(self, qp: int) -> int:

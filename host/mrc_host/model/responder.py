@@ -166,6 +166,12 @@ class ModelResponder(Responder):
             self._count(packet, _CONTROL)
             self._feedback(qp, packet)
 
+    def refuse_room(self, packet: ModelPacket) -> None:
+        """Answer a packet that found no room, where somebody else knows that (a replay)."""
+        packet.qp = packet.destination_qpn - _QP_BASE
+        if self._options.resource_nack:
+            self._nack(self.qps[packet.qp], packet, int(NackReason.NO_PKT_BUFFER))
+
     def _feedback(self, qp: ReceiveQp, packet: ModelPacket) -> None:
         opcode: i64 = packet.opcode
         index: i64 = packet.qp

@@ -11,7 +11,9 @@ from ..config import NicConfig
 from ..records import (
     control_request,
     image_row_bits,
+    peer_update,
     plane_bits,
+    receive_init,
     trace_record,
     transmit_plan,
 )
@@ -21,6 +23,7 @@ from ..stream import TableBus
 from .images import PacketImages, image_word_bits
 from .issue import Issue, bind_detail
 from .path_table import PathTable
+from .peer_planes import PeerPlanes
 from .spray import EvPick, EvValues, PlaneChoice
 from .waiting import OrderList
 
@@ -67,6 +70,8 @@ class Bind(wiring.Component):
         One per data packet, also for one that is discarded.
     room, port_up : planes
         The plane's transmitter can take a frame; the port is up.
+    peer_init, peer_update, peer_updates
+        See :class:`PeerPlanes`.
     state_qp, state_sending, state_profile
         Look-up in the requester.
     settings : settings
@@ -77,7 +82,7 @@ class Bind(wiring.Component):
         Only with ``config.trace``: kind BIND, ``detail`` is :func:`bind_detail`.
     idle : 1
 
-    Source: design.md 4 rules 5, 6 and 10; profile.md 3, 5 (reverse path) and 6.
+    Source: design.md 4 rules 5, 6 and 10; profile.md 3, 5 (reverse path), 6 and 9.
     """
 
     def __init__(self, config: NicConfig) -> None:
@@ -98,6 +103,9 @@ class Bind(wiring.Component):
             "sent": Out(stream.Signature(sent_record(config))),
             "room": In(config.planes),
             "port_up": In(config.planes),
+            "peer_init": In(stream.Signature(receive_init(config))),
+            "peer_update": In(peer_update(config)),
+            "peer_updates": In(1),
             "state_qp": Out(config.qp_bits),
             "state_sending": In(1),
             "state_profile": In(8),
@@ -116,12 +124,14 @@ class Bind(wiring.Component):
         # Decisions may take as many cycles as the interval between packets leaves them.
         relaxed = config.packet_interval >= 16
         m.submodules.table = table = PathTable(config)
+        m.submodules.peers = peers = PeerPlanes(config)
         m.submodules.values = values = EvValues(config)
         m.submodules.choice = choice = PlaneChoice(config)
         m.submodules.pick = pick = EvPick(stages={16: 3, 8: 2, 4: 1}[config.packet_interval])
         m.submodules.issue = issue = Issue(config)
         wiring.connect(m, wiring.flipped(self.ev_set), table.table)
         wiring.connect(m, wiring.flipped(self.ev_value), values.table)
+        wiring.connect(m, wiring.flipped(self.peer_init), peers.init)
         wiring.connect(m, issue.plan, wiring.flipped(self.plan))
         wiring.connect(m, issue.sent, wiring.flipped(self.sent))
         if config.trace:
@@ -222,7 +232,11 @@ class Bind(wiring.Component):
         m.d.comb += [
             data_first.eq((in_row == _CONTROL_CAP) & data_waits),
             scan_end.eq(scan + 1 >= data_list.count),
-            choice.usable.eq(table.usable & self.port_up),
+            peers.update.eq(self.peer_update),
+            peers.updates.eq(self.peer_updates),
+            peers.look_qp.eq(selected_qp),
+            peers.usable.eq(table.usable & self.port_up),
+            choice.usable.eq(peers.choice),
             choice.room.eq(open_planes & ~Mux(in_row == _CONTROL_CAP, 0, wanted_planes)),
             choice.tick.eq(self.now[16:32]),
             choice.patience.eq(self.settings.base_rtt >> 1),

@@ -10,7 +10,7 @@ from ..frame_image import header_bytes, image_head, image_lane, image_words
 from ..layouts import to_network_order
 from ..records import CONTROL_IMAGES, control_request, image_row_bits
 from ..requester.records import slot_packet
-from ..wire import BTH, METH, RETH, TSETH
+from ..wire import BTH, ENDPOINT_QPN, METH, RETH, TSETH, Opcode
 
 __all__ = ["PacketImages", "image_word_bits"]
 
@@ -245,5 +245,12 @@ class PacketImages(wiring.Component):
             head.retransmission.eq(packet.retransmission),
             head.body_words.eq(packet.body_words),
         ]
-        bth = header_bytes(BTH, opcode=packet.opcode, rtx=packet.retransmission, psn=packet.psn)
+        endpoint = packet.opcode == Opcode.ENDPOINT_RESPONSE
+        bth = header_bytes(
+            BTH,
+            opcode=packet.opcode,
+            dest_qp=Mux(endpoint, ENDPOINT_QPN, 0),
+            rtx=packet.retransmission,
+            psn=packet.psn,
+        )
         return self._image(head.as_value(), bth, packet.body)

@@ -10,7 +10,7 @@ from ..frame_image import image_head
 from ..records import TraceKind, image_row_bits, plane_bits, trace_record, transmit_plan
 from ..records import settings as settings_layout
 from ..requester.records import send_slot_bits, sent_record
-from ..wire import Ecn
+from ..wire import Ecn, Opcode
 
 __all__ = ["Issue", "bind_detail", "decision"]
 
@@ -157,10 +157,12 @@ class Issue(wiring.Component):
             m.d.sync += self.plan.valid.eq(0)
         with m.If(self.sent.ready):
             m.d.sync += self.sent.valid.eq(0)
+        endpoint = Signal()
         with m.If(self.answer):
             m.d.sync += [
                 waits.eq(0),
                 head.eq(self.head),
+                endpoint.eq(current.control & (self.opcode == Opcode.ENDPOINT_RESPONSE)),
                 sent_at.eq(self.now[16:32]),
                 self.plan.valid.eq(1),
                 self.sent.valid.eq(~current.control),
@@ -177,6 +179,7 @@ class Issue(wiring.Component):
             plan.plane.eq(current.plane),
             plan.data.eq(~current.control),
             plan.discard.eq(gone),
+            plan.endpoint.eq(endpoint),
             plan.ev.eq(value),
             plan.dscp.eq(Mux(current.control, settings.dscp_control, data_dscp)),
             plan.ecn.eq(Mux(current.control, Ecn.NOT_ECT, Ecn.ECT0)),

@@ -11,12 +11,15 @@ from .. import records
 from ..config import NicConfig
 from ..records import PORT_COUNTERS, AnswerKind, PortCounter, Trimmed
 from ..stream import TableBus
-from ..tables import QpErrorReason
+from ..tables import QpErrorReason, QpState
 from .buffer_ledger import BufferLedger
 from .claim_bits import ClaimBits
 from .intake import Intake, admitted
+from .nack_limit import NackLimit
+from .peer_search import PeerSearch
 from .receive_contexts import ReceiveContexts, is_receiving
 from .record_memory import RecordPort
+from .verdict import Verdict
 
 __all__ = ["Admission"]
 
@@ -25,13 +28,19 @@ class Admission(wiring.Component):
     """Takes the planes' records in turn and decides about each, three packets at a time in three stages.
 
     *Intake* reads the record and the QP's static context: QP, state, peer, P_Key, opcode. Feedback goes to
-    the requester, a write asks for its memory region. *Region* waits for the answer. *Decide* reads the QP's
-    state again, its expected PSN and the claimed bit, and ends the packet with exactly one outcome: placed
-    and claimed, duplicate, answered trim, or dropped with a reason. A full placement queue drops, it never
-    holds.
+    the requester, a write asks for its memory region, an endpoint request for a QP of its source. *Region*
+    waits for the answer. *Decide* reads the QP's state again, its expected PSN and the claimed bit, and ends
+    the packet with exactly one outcome: placed and claimed, duplicate, answered trim, probe, endpoint request
+    or feedback, or dropped with a reason. A full placement queue drops, it never holds.
 
-    Order of the checks, each with its counter: QP, peer, P_Key, opcode, window, duplicate, region, room.
-    A write of no bytes needs no region. A trimmed write needs none either and changes nothing.
+    Order of the checks of a write, each with its counter: QP, peer, P_Key, window, duplicate, region, room.
+    A write of no bytes needs no region. A trimmed write needs none either and changes nothing, nor does one
+    whose payload found no room.
+
+    A NACK goes back for a trimmed packet (TRIMMED, TRIMMED_LASTHOP), one that finds no room (NO_PKT_BUFFER),
+    one outside the window (PSN_OOR_WINDOW) and one of the peer for a QP in ERROR (UNEXP_EVENT); the last two
+    once in a base RTT and QP. The two other reasons cannot arise: a ring has a bit for every PSN of the
+    window (NO_BITMAP), and nothing else is shared (NO_RESOURCE).
 
     Parameters
     ----------
@@ -40,6 +49,10 @@ class Admission(wiring.Component):
     Members
     -------
     records : RecordPort, one per plane
+    settings : records.settings
+        ``own_address`` and ``base_rtt``.
+    now : 48
+        Ticks of 128 ns in bits 47:16.
     table : TableBus
         Table qp_receive.
     region, region_answer : streams
@@ -50,6 +63,8 @@ class Admission(wiring.Component):
         Also with ``drop``, for the buffer beats of what is not placed.
     stash, feedback, refused, counter : streams
     error_in, error_out : streams of records.qp_error
+    update, updates : records.peer_update, 1
+        Pulse: what a QP's peer told of its ports.
     init, state_request, state_answer, expected_qp, expected_psn, retired, retired_epoch
         To the tracker; ``init`` also to the immediates.
     trace : stream of records.trace_record
@@ -57,13 +72,16 @@ class Admission(wiring.Component):
         that is not taken holds the next packet.
     idle : 1
 
-    Source: protocol.md 3.2; profile.md 2, 5, 6; design, rules 1, 3, 8 and 13.
+    Source: protocol.md 1.11 to 1.14, 3.2, 3.5, 3.7 and 7 (Q5); profile.md 2, 5, 6, 9; design, rules 1, 3, 8
+    and 13.
     """
 
     def __init__(self, config: NicConfig) -> None:
         self.config = config
         members: dict[str, Any] = {
             "records": In(RecordPort(config)).array(config.planes),
+            "settings": In(records.settings(config)),
+            "now": In(48),
             "table": In(TableBus()),
             "region": Out(stream.Signature(records.region_request(config))),
             "region_answer": In(stream.Signature(records.region_answer(config))),
@@ -76,6 +94,8 @@ class Admission(wiring.Component):
             "counter": Out(stream.Signature(records.counter_event(config))),
             "error_in": In(stream.Signature(records.qp_error(config))),
             "error_out": Out(stream.Signature(records.qp_error(config))),
+            "update": Out(records.peer_update(config)),
+            "updates": Out(1),
             "init": Out(stream.Signature(records.receive_init(config))),
             "state_request": Out(stream.Signature(data.StructLayout({"qp": config.qp_bits}))),
             "state_answer": In(stream.Signature(records.receive_state(config))),
@@ -109,10 +129,17 @@ class Admission(wiring.Component):
         m.submodules.intake = intake = Intake(self.config)
         for plane, port in enumerate(self.records):
             wiring.connect(m, intake.records[plane], wiring.flipped(port))
-        wiring.connect(m, intake.context, contexts.context)
+        m.submodules.search = search = PeerSearch(self.config)
+        self._share_contexts(m, intake.context, search, contexts)
         region_free = Signal()
         hand_over = Signal()
         m.d.comb += [
+            intake.settings.eq(self.settings),
+            intake.guess.eq(search.last),
+            self.update.eq(search.update),
+            self.updates.eq(search.updates),
+            search.query.eq(intake.wanted),
+            search.start.eq(hand_over & intake.searches),
             intake.epoch.eq(contexts.epoch),
             contexts.entered.eq(intake.start),
             self.region.payload.eq(intake.region),
@@ -123,24 +150,37 @@ class Admission(wiring.Component):
                 region_free
                 & (~intake.writes_region | self.region.ready)
                 & (~intake.feeds_back | self.feedback.ready)
+                & ~(intake.searches & search.busy)
             ),
             hand_over.eq(intake.valid & intake.ready),
         ]
 
         # Region: wait for the answer. Where packets are dense, two may wait.
         waiting = Signal()
-        layout = data.StructLayout({"packet": admitted(self.config), "asked": 1})
+        layout = data.StructLayout({"packet": admitted(self.config), "asked": 1, "searched": 1})
         behind = Signal(layout, reset_less=True)
         decide_free = Signal()
         move = Signal()
+        entering = Signal(admitted(self.config))
         m.d.comb += [
-            move.eq(waiting & decide_free & (~behind.asked | self.region_answer.valid)),
+            move.eq(
+                waiting
+                & decide_free
+                & (~behind.asked | self.region_answer.valid)
+                & (~behind.searched | search.done)
+            ),
             self.region_answer.ready.eq(waiting & decide_free & behind.asked),
+            search.taken.eq(move & behind.searched),
+            entering.eq(behind.packet),
         ]
+        with m.If(behind.searched):
+            m.d.comb += entering.qp.eq(search.found_qp)
+            with m.If(~search.found):
+                m.d.comb += [entering.request.eq(0), entering.outcome.eq(PortCounter.DROP_PEER)]
         if self._dense:
             m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=2)
             m.d.comb += [
-                queue.w_data.eq(Cat(intake.packet, intake.writes_region)),
+                queue.w_data.eq(Cat(intake.packet, intake.writes_region, intake.searches)),
                 queue.w_en.eq(hand_over),
                 queue.r_en.eq(move),
                 behind.eq(queue.r_data),
@@ -156,11 +196,30 @@ class Admission(wiring.Component):
                     waiting.eq(1),
                     behind.packet.eq(intake.packet),
                     behind.asked.eq(intake.writes_region),
+                    behind.searched.eq(intake.searches),
                 ]
 
-        deciding = self._decide(m, contexts, claims, behind.packet, move, behind.asked, decide_free)
+        deciding = self._decide(m, contexts, claims, entering, move, behind.asked, decide_free)
         m.d.comb += self.idle.eq(contexts.idle & ~(intake.busy | waiting | deciding))
         return m
+
+    def _share_contexts(self, m: Module, intake: Any, search: Any, contexts: Any) -> None:
+        """Intake reads when it wants to; the search in the cycles between."""
+        port = contexts.context
+        m.d.comb += [
+            port.reading.eq(intake.reading | (search.busy & ~search.done)),
+            port.enable.eq(intake.enable | search.enable),
+            port.qp.eq(Mux(intake.enable, intake.qp, search.qp)),
+            port.row.eq(Mux(intake.enable, intake.row, search.row)),
+            port.state_enable.eq(intake.state_enable),
+            search.grant.eq(search.enable & ~intake.enable),
+            *(reader.data.eq(port.data) for reader in (intake, search)),
+            intake.state.eq(port.state),
+            intake.busy.eq(port.busy),
+            contexts.state_enable[1].eq(search.busy),
+            contexts.state_qp[1].eq(search.qp),
+            search.state.eq(contexts.state[1]),
+        ]
 
     # Decide ------------------------------------------------------------------------------------------
 
@@ -177,6 +236,7 @@ class Admission(wiring.Component):
         """Last stage; returns whether it is busy."""
         config = self.config
         m.submodules.ledger = ledger = BufferLedger(config)
+        m.submodules.limit = limit = NackLimit(config)
         packet = Signal(admitted(config), reset_less=True)
         region_ok = Signal()
         bus_address = Signal(config.address_width)
@@ -184,6 +244,7 @@ class Admission(wiring.Component):
         below = Signal()
         claimed = Signal()
         receiving = Signal()
+        in_error = Signal()
         expected = Signal(24)
         looking = Signal()  # the memories answer
         deciding = Signal()
@@ -207,9 +268,15 @@ class Admission(wiring.Component):
             claims.psn.eq(arriving.psn),
             claims.held_qp.eq(packet.qp),
             claims.held_psn.eq(packet.psn),
-            contexts.state_enable.eq(move),
-            contexts.state_qp.eq(arriving.qp),
+            contexts.state_enable[0].eq(move),
+            contexts.state_qp[0].eq(arriving.qp),
             self.expected_qp.eq(arriving.qp),
+            limit.now.eq(self.now[16:]),
+            limit.interval.eq(self.settings.base_rtt),
+            limit.look.eq(move),
+            limit.look_qp.eq(arriving.qp),
+            limit.clear.eq(contexts.clear),
+            limit.clear_qp.eq(contexts.clear_qp),
         ]
         m.d.sync += looking.eq(move)
         with m.If(move):
@@ -224,41 +291,25 @@ class Admission(wiring.Component):
             m.d.sync += [
                 deciding.eq(1),
                 inside.eq(~distance[config.psn_ring_bits :].any()),
-                below.eq(distance[-1]),
+                # Half the PSNs are behind; the one opposite is neither ahead nor behind.
+                below.eq(distance[-1] & distance[:-1].any()),
                 claimed.eq(claims.claimed),
-                receiving.eq(is_receiving(contexts.state)),
+                receiving.eq(is_receiving(contexts.state[0])),
+                in_error.eq(contexts.state[0] == QpState.ERROR),
                 expected.eq(self.expected_psn),
             ]
 
-        # The verdict.
-        outcome = Signal(PortCounter)
-        wants_place = Signal()
-        reports = Signal()
-        nacks = Signal()
-        fails = Signal()
-        m.d.comb += outcome.eq(packet.outcome)
-        with m.If(packet.outcome == PortCounter.ACCEPTED):
-            with m.If(~receiving):
-                m.d.comb += outcome.eq(PortCounter.DROP_QP)
-            with m.Elif(~inside & ~below):
-                m.d.comb += outcome.eq(PortCounter.DROP_WINDOW)
-            with m.Elif(below | claimed):
-                m.d.comb += [
-                    reports.eq(1),
-                    outcome.eq(
-                        Mux(
-                            packet.trimmed != Trimmed.NO,
-                            PortCounter.TRIMMED_ANSWERED,
-                            PortCounter.DUPLICATE,
-                        )
-                    ),
-                ]
-            with m.Elif(packet.trimmed != Trimmed.NO):
-                m.d.comb += [nacks.eq(1), outcome.eq(PortCounter.TRIMMED_ANSWERED)]
-            with m.Elif(~region_ok):
-                m.d.comb += [nacks.eq(1), fails.eq(1), outcome.eq(PortCounter.DROP_ACCESS)]
-            with m.Else():
-                m.d.comb += wants_place.eq(1)
+        m.submodules.verdict = verdict = Verdict(config)
+        m.d.comb += [
+            verdict.packet.eq(packet),
+            verdict.receiving.eq(receiving),
+            verdict.in_error.eq(in_error),
+            verdict.inside.eq(inside),
+            verdict.below.eq(below),
+            verdict.claimed.eq(claimed),
+            verdict.region_ok.eq(region_ok),
+            verdict.may_nack.eq(limit.may),
+        ]
 
         place = self.place
         place_free = Signal()
@@ -271,13 +322,15 @@ class Admission(wiring.Component):
         m.d.comb += [
             place_free.eq(~place.valid | place.ready),
             owes.eq(ledger.owes.bit_select(packet.plane, 1)),
-            crowded.eq(wants_place & ~place_free),
+            crowded.eq(verdict.wants_place & ~place_free),
             uncounted.eq(self.counter.valid & ~(self.counter.ready if self._dense else 0)),
-            places.eq(deciding & ~uncounted & wants_place & place_free & ~owes),
-            decided.eq(deciding & ~uncounted & ~(wants_place & place_free & owes)),
+            places.eq(deciding & ~uncounted & verdict.wants_place & place_free & ~owes),
+            decided.eq(deciding & ~uncounted & ~(verdict.wants_place & place_free & owes)),
             claims.claim.eq(places),
-            contexts.fail.eq(decided & fails),
+            contexts.fail.eq(decided & verdict.fails),
             contexts.fail_qp.eq(packet.qp),
+            limit.sent.eq(decided & verdict.limited & verdict.answers),
+            limit.sent_qp.eq(packet.qp),
             contexts.left.eq(decided & ~places),
             contexts.left_epoch.eq(packet.epoch),
             ledger.add.eq(gives_up),
@@ -285,15 +338,15 @@ class Admission(wiring.Component):
         ]
         m.d.sync += gives_up.eq(decided & ~places)
         counted = Signal(PortCounter)
-        m.d.comb += counted.eq(Mux(crowded, PortCounter.DROP_NO_PKT_BUFFER, outcome))
-        denied = Signal()
+        m.d.comb += counted.eq(Mux(crowded, PortCounter.DROP_NO_PKT_BUFFER, verdict.outcome))
+        kind = Signal(AnswerKind)
         with m.If(self.counter.ready):
             m.d.sync += self.counter.valid.eq(0)
         with m.If(decided):
             m.d.sync += [
                 deciding.eq(0),
-                denied.eq(fails),
-                open_ends.eq(Cat(places & packet.immediate, reports | nacks, fails)),
+                kind.eq(verdict.answer),
+                open_ends.eq(Cat(places & packet.immediate, verdict.answers | crowded, verdict.fails)),
                 self.counter.valid.eq(1),
                 self.counter.payload.index.eq(packet.plane * PORT_COUNTERS + counted),
             ]
@@ -306,7 +359,9 @@ class Admission(wiring.Component):
                 m.d.comb += lowest.eq(number)
         m.d.comb += [
             ledger.chosen.eq(Mux(deciding | gives_up, packet.plane, lowest)),
-            give_back.eq(place_free & ~gives_up & Mux(deciding, wants_place & owes, ledger.owes.any())),
+            give_back.eq(
+                place_free & ~gives_up & Mux(deciding, verdict.wants_place & owes, ledger.owes.any())
+            ),
             ledger.take.eq(give_back),
         ]
         with m.If(place.ready):
@@ -337,16 +392,7 @@ class Admission(wiring.Component):
             self.error_out.payload.qp.eq(packet.qp),
             self.error_out.payload.reason.eq(QpErrorReason.REMOTE_ACCESS),
         ]
-        with m.If(denied):
-            m.d.comb += refused.kind.eq(AnswerKind.NAK_REMOTE_ACCESS)
-        with m.Elif(below):
-            m.d.comb += refused.kind.eq(AnswerKind.SACK_AND_ACK)
-        with m.Elif(claimed):
-            m.d.comb += refused.kind.eq(AnswerKind.SACK)
-        with m.Elif(packet.trimmed == Trimmed.LAST_HOP):
-            m.d.comb += refused.kind.eq(AnswerKind.NACK_TRIMMED_LASTHOP)
-        with m.Else():
-            m.d.comb += refused.kind.eq(AnswerKind.NACK_TRIMMED)
+        m.d.comb += refused.kind.eq(kind)
         for name in sorted(set(refused.shape().members) & set(packet.shape().members)):
             m.d.comb += refused[name].eq(packet[name])
 
@@ -369,7 +415,8 @@ class Admission(wiring.Component):
                     self.trace.payload.plane.eq(packet.plane),
                     self.trace.payload.psn.eq(packet.psn),
                     detail.outcome.eq(counted),
-                    detail.trimmed.eq(packet.trimmed),
+                    # Only a cut on the way is one.
+                    detail.trimmed.eq(Mux(packet.trimmed == Trimmed.NO_ROOM, Trimmed.NO, packet.trimmed)),
                     detail.expected.eq(expected),
                 ]
         return busy

@@ -19,6 +19,7 @@ from .record_memory import FINDINGS_WORD, FIRST_WORD, RecordPort, findings, read
 __all__ = ["Intake", "admitted"]
 
 _FEEDBACK = (Opcode.ACKNOWLEDGE, Opcode.SACK, Opcode.NACK)
+_ENDPOINT = (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE)
 _WRITES = tuple(opcode for opcode in Opcode if wire.is_write(opcode))
 _LAST = tuple(opcode for opcode in Opcode if wire.is_last(opcode))
 _IMMEDIATE = tuple(opcode for opcode in Opcode if wire.has_immediate(opcode))
@@ -28,11 +29,17 @@ _EARLY, _LATE = 6, 2
 
 
 def admitted(config: NicConfig) -> data.StructLayout:
-    """A packet behind its first checks. ``outcome``: decided already, ACCEPTED: a write to be decided."""
+    """A packet behind its first checks.
+
+    ``outcome``: decided already, ACCEPTED: a write to be decided. ``from_peer``: a write from the peer of its
+    QP. ``probe``, ``request``: a reliability probe, an endpoint request to be answered; its ``psn`` is then
+    what :func:`mrc_rtl.records.refused_packet` says.
+    """
     place = records.place_command(config)
     kept = {name: place.members[name] for name in place.members if name not in ("drop", "bus_address")}
+    found = {"trimmed": 2, "outcome": 5, "from_peer": 1, "probe": 1, "request": 1}
     of_message = {"rqmsn": 16, "message_number": 16, "message_length": 32, "immediate_value": 32}
-    return data.StructLayout({**kept, "trimmed": 2, "outcome": 5, **of_message})
+    return data.StructLayout({**kept, **found, **of_message})
 
 
 class Intake(wiring.Component):
@@ -42,6 +49,9 @@ class Intake(wiring.Component):
     turned to fixed lanes as they pass, and the peer's address is compared half by half with the QP's context,
     which is read beside the record. Behind the last row the packet is offered with the outcome so far: QP,
     peer, P_Key and opcode. The next record's rows follow when it has been taken.
+
+    An endpoint request names no QP: it is tried whether that of the request before fits, else the QPs of its
+    source are to be searched, always when it tells of ports. One of our own that came back needs no answer.
 
     Parameters
     ----------
@@ -59,20 +69,27 @@ class Intake(wiring.Component):
     valid, ready : 1
         The packet below is there; it is taken.
     packet : admitted
-    writes_region, feeds_back : 1
-        Its region is to be looked up; it is feedback for the requester.
+    settings : records.settings
+        ``own_address``.
+    guess : qp
+        A QP whose peer may have sent the endpoint request.
+    writes_region, feeds_back, searches : 1
+        Its region is to be looked up; it is feedback for the requester; QPs of its source are to be found.
     region : records.region_request
     feedback : records.feedback_record
+    wanted : records.peer_query
     busy : 1
         A record is being read or waits to be.
 
-    Source: protocol.md 3.2; profile.md 2 and 5.
+    Source: protocol.md 1.12, 1.13, 3.2 and 7 (Q14); profile.md 2 and 5.
     """
 
     def __init__(self, config: NicConfig) -> None:
         self._config = config
         super().__init__(
             {
+                "settings": In(records.settings(config)),
+                "guess": In(config.qp_bits),
                 "records": In(RecordPort(config)).array(config.planes),
                 "context": Out(ContextRead(config)),
                 "start": Out(1),
@@ -82,8 +99,10 @@ class Intake(wiring.Component):
                 "packet": Out(admitted(config)),
                 "writes_region": Out(1),
                 "feeds_back": Out(1),
+                "searches": Out(1),
                 "region": Out(records.region_request(config)),
                 "feedback": Out(records.feedback_record(config)),
+                "wanted": Out(records.peer_query(config)),
                 "busy": Out(1),
             }
         )
@@ -205,7 +224,9 @@ class Intake(wiring.Component):
             number, value = flag(name)
             with m.If(here(number)):
                 m.d.sync += flags[name].eq(value)
-        qp = destination[: config.qp_bits]
+        qp = Signal(config.qp_bits)
+        to_endpoint = destination == wire.ENDPOINT_QPN
+        m.d.comb += qp.eq(Mux(to_endpoint, self.guess, destination))
 
         # Eight bytes from lane 6 or lane 2 of the word before, as they pass: of the peer's address, of RETH.
         behind_stamp = Signal()
@@ -277,22 +298,46 @@ class Intake(wiring.Component):
                 partition_right.eq(context_field("partition_key", content) == partition_key),
             ]
         rights = []
-        for at, number, name in zip(peer_steps, peer_words, names, strict=True):
+        own = []
+        ends = Value.cast(self.wanted.source).word_select
+        for half, (at, number, name) in enumerate(zip(peer_steps, peer_words, names, strict=True)):
             right = Signal(name=f"{name}_right")
-            equal = layouts.to_network_order(turned[number % words]) == context_word(context.data, name)
+            is_own = Signal(name=f"{name}_own")
+            passes = layouts.to_network_order(turned[number % words])
+            kept_half = Signal(64, name=f"source{half}", reset_less=True)
             with m.If(step == at):
-                m.d.sync += right.eq(equal)
+                m.d.sync += [
+                    right.eq(passes == context_word(context.data, name)),
+                    is_own.eq(passes == self.settings.own_address.word_select(1 - half, 64)),
+                    kept_half.eq(passes),
+                ]
+            m.d.comb += ends(1 - half, 64).eq(kept_half)
             rights.append(right)
+            own.append(is_own)
 
         packet = self.packet
         feeds_back = opcode.matches(*_FEEDBACK)
-        with m.If(~known | ~receiving):
+        writes = Signal()
+        at_endpoint = Signal()
+        m.d.comb += [writes.eq(opcode.matches(*_WRITES)), at_endpoint.eq(opcode.matches(*_ENDPOINT))]
+        with m.If(at_endpoint):
+            with m.If(~to_endpoint):
+                m.d.comb += packet.outcome.eq(PortCounter.DROP_QP)
+            with m.Else():
+                m.d.comb += [
+                    packet.outcome.eq(PortCounter.CONTROL),
+                    packet.request.eq((opcode == Opcode.ENDPOINT_REQUEST) & ~Cat(own).all()),
+                    self.searches.eq(
+                        packet.request & (self.wanted.updates | ~receiving | ~Cat(rights).all())
+                    ),
+                ]
+        with m.Elif(~known | ~receiving):
             m.d.comb += packet.outcome.eq(PortCounter.DROP_QP)
         with m.Elif(~Cat(rights).all()):
             m.d.comb += packet.outcome.eq(PortCounter.DROP_PEER)
         with m.Elif(~partition_right):
             m.d.comb += packet.outcome.eq(PortCounter.DROP_PKEY)
-        with m.Elif(opcode.matches(*_WRITES)):
+        with m.Elif(writes):
             m.d.comb += [
                 packet.outcome.eq(PortCounter.ACCEPTED),
                 self.writes_region.eq((found.trimmed == Trimmed.NO) & (found.length != 0)),
@@ -300,16 +345,39 @@ class Intake(wiring.Component):
         with m.Elif(feeds_back):
             m.d.comb += [packet.outcome.eq(PortCounter.CONTROL), self.feeds_back.eq(1)]
         with m.Else():
-            m.d.comb += packet.outcome.eq(PortCounter.DROP_OPCODE)
+            # The plane lets pass no opcode but those of MRC, of which only this one is left.
+            m.d.comb += [packet.outcome.eq(PortCounter.CONTROL), packet.probe.eq(1)]
+
+        # A time stamp counts when its type says so. Those of probe and request stand at the same place.
+        def of_body(header: wire.Header, name: str, *before: wire.Header) -> Value:
+            """A field of the body, with the headers before its own."""
+            top = records.BODY_BITS - sum(part.bits for part in before) - header.offset(name)
+            return body[top - header[name].bits : top]
+
+        stamp_fields = ("tx_timestamp", "ftype")
+        assert all(wire.PETH.offset(name) == wire.ERTH.offset(name) for name in stamp_fields)
+        stamp, stamp_type = (
+            Mux(writes, of_body(wire.TSETH, name, wire.METH), of_body(wire.PETH, name))
+            for name in stamp_fields
+        )
+        operation = of_body(wire.ERTH, "op")
+        port_mask = of_body(wire.ERTH, "port_status_mask")
+        m.d.comb += [
+            self.wanted.updates.eq(operation == wire.EndpointOp.PORT_STATUS_UPDATE),
+            self.wanted.reachable.eq(port_mask),
+        ]
         meth = data.View(layouts.METH, body[records.BODY_BITS - layouts.METH.size :])
-        stamped = layouts.headers_layout(wire.METH, wire.TSETH)
         m.d.comb += [
             packet.qp.eq(qp),
-            packet.psn.eq(psn),
+            packet.psn.eq(Mux(packet.probe, of_body(wire.PETH, "probe_id"), psn)),
             packet.plane.eq(plane),
             packet.ev.eq(Cat(flow, port_number)),
-            packet.age.eq(data.View(stamped, body[-stamped.size :]).tseth.tx_timestamp - found.received_at),
-            packet.retransmission.eq(flags["rtx"]),
+            packet.age.eq(stamp - found.received_at),
+            packet.timestamped.eq(
+                (found.timestamped | ~writes) & (stamp_type == wire.TSETH["ftype"].default)
+            ),
+            packet.marked.eq(Mux(at_endpoint, operation[0], found.marked)),
+            packet.retransmission.eq(Mux(at_endpoint, operation[1], flags["rtx"])),
             packet.ack_request.eq(flags["ack_req"]),
             packet.last.eq(opcode.matches(*_LAST)),
             packet.immediate.eq(opcode.matches(*_IMMEDIATE)),
@@ -318,8 +386,9 @@ class Intake(wiring.Component):
             packet.message_number.eq(meth.msn),
             packet.message_length.eq(length),
             packet.immediate_value.eq(immediate),
-            *(packet[name].eq(found[name]) for name in ("length", "timestamped", "marked")),
+            packet.length.eq(found.length),
             packet.trimmed.eq(found.trimmed),
+            packet.from_peer.eq(known & Cat(rights).all() & writes),
             self.region.key.eq(key),
             self.region.protection_domain.eq(protection_domain),
             self.region.address.eq(address),

@@ -37,7 +37,8 @@ class PlaneReceive(wiring.Component):
     goes to the plane's packet buffer. Three cycles after the last word the ICRC is known: then the frame is
     dropped with one reason and its beats are forgotten, or they are committed together with its record, which
     admission finds behind those that still wait. A frame whose record has no room is dropped (no packet
-    buffer).
+    buffer); one whose payload alone has none becomes a record without it, so that admission can tell the
+    sender.
 
     The reason of a frame is the first that holds of: cut in the queue, frame error, EtherType, IPv4, not MRC,
     address; for trimmed frames then too short or not a write; for others truncated, lengths, ICRC, opcode,
@@ -217,20 +218,22 @@ class PlaneReceive(wiring.Component):
         reason = Signal(_OUTCOME_BITS)
         late_reason = Signal(_OUTCOME_BITS)  # behind a right ICRC
         exempt = Signal()
+        without_payload = Signal()
         m.d.sync += judged.eq(ended[1])
         with m.If(ended[1]):
             m.d.sync += [reason.eq(verdict), exempt.eq(trimmed != Trimmed.NO), late_reason.eq(_HANDED_OVER)]
-            with m.If(kept.full | buffer.full):
+            m.d.sync += without_payload.eq(buffer.full)
+            with m.If(kept.full):
                 m.d.sync += late_reason.eq(PortCounter.DROP_NO_PKT_BUFFER)
             with m.If(~parser.known):
                 m.d.sync += late_reason.eq(PortCounter.DROP_OPCODE)
         m.d.comb += [
             kept.find.eq(ended[1]),
-            kept.found.length.eq(Mux(trimmed != Trimmed.NO, 0, parser.length)),
+            kept.found.length.eq(Mux((trimmed != Trimmed.NO) | buffer.full, 0, parser.length)),
             kept.found.received_at.eq(received_at),
             kept.found.timestamped.eq(parser.stamped & parser.stamp_there),
             kept.found.marked.eq(marked),
-            kept.found.trimmed.eq(trimmed),
+            kept.found.trimmed.eq(Mux(buffer.full, Trimmed.NO_ROOM, trimmed)),
         ]
 
         # Third cycle: the ICRC.
@@ -249,9 +252,9 @@ class PlaneReceive(wiring.Component):
             good.eq(judged & (outcome == _HANDED_OVER) & queue.w_rdy),
             queue.w_data.eq(outcome),
             queue.w_en.eq(judged),
-            buffer.commit.eq(good),
+            buffer.commit.eq(good & ~without_payload),
             kept.commit.eq(good),
-            buffer.rollback.eq(judged & ~good),
+            buffer.rollback.eq(judged & ~(good & ~without_payload)),
         ]
 
         # Counting: the frame, then its reason. Frames that find the queue full count as no packet buffer.

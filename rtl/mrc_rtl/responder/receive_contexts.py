@@ -89,8 +89,8 @@ class ReceiveContexts(wiring.Component):
     table : TableBus
         Table qp_receive.
     context : ContextRead
-    state_enable, state_qp, state : 1, qp, 3
-        One more look-up of a state, one cycle later.
+    state_enable, state_qp, state : arrays of 1, qp, 3
+        Two more look-ups of a state, one cycle later.
     fail, fail_qp : 1, qp
         Pulse: this QP goes to ERROR now.
     error_in : stream of records.qp_error, in
@@ -118,9 +118,9 @@ class ReceiveContexts(wiring.Component):
             {
                 "table": In(TableBus()),
                 "context": In(ContextRead(config)),
-                "state_enable": In(1),
-                "state_qp": In(config.qp_bits),
-                "state": Out(_STATE_BITS),
+                "state_enable": In(1).array(2),
+                "state_qp": In(config.qp_bits).array(2),
+                "state": Out(_STATE_BITS).array(2),
                 "fail": In(1),
                 "fail_qp": In(config.qp_bits),
                 "error_in": In(stream.Signature(records.qp_error(config))),
@@ -171,7 +171,7 @@ class ReceiveContexts(wiring.Component):
         own_state = look_up(own_state_enable, Mux(bus.valid, bus.index, self.error_in.payload.qp))
         m.d.comb += [
             context.state.eq(look_up(context.state_enable, context.qp)),
-            self.state.eq(look_up(self.state_enable, self.state_qp)),
+            *(self.state[n].eq(look_up(self.state_enable[n], self.state_qp[n])) for n in range(2)),
         ]
 
         # Packets in flight, per epoch. That one left may be known a cycle later.

@@ -54,8 +54,8 @@ def findings() -> data.StructLayout:
     """What is not in the words of a frame, or was made of them.
 
     ``length``: payload in bytes without pad and ICRC, which stands in the plane's packet buffer behind that
-    of the records before; 0 for trimmed frames. ``received_at``: low 16 bits of the tick counter when the
-    frame ended. ``timestamped``: TSETH is there. ``marked``: congestion was experienced.
+    of the records before; 0 for frames that lost it. ``received_at``: low 16 bits of the tick counter when
+    the frame ended. ``timestamped``: TSETH is there. ``marked``: congestion was experienced.
     """
     return data.StructLayout(
         {"length": 13, "received_at": 16, "timestamped": 1, "marked": 1, "trimmed": Trimmed}

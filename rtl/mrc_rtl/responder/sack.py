@@ -1,4 +1,4 @@
-"""Builds SACKs, NACKs, transport ACKs and NAKs."""
+"""Builds SACKs, NACKs, transport ACKs, NAKs and endpoint responses."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .. import layouts, records, wire
 from ..config import QP_NUMBER_BASE, NicConfig
-from ..records import BODY_BITS, AnswerKind, GlobalCounter
+from ..records import BODY_BITS, NACK_REASONS, AnswerKind, GlobalCounter
 from ..wire import AethSyndrome
 from .sack_triggers import SackTriggers
 
@@ -15,13 +15,19 @@ __all__ = ["SackGenerator"]
 _WORD = 32
 
 
+def _bits_of(header: wire.Header, name: str) -> tuple[int, int]:
+    """First bit of a field of a header as long as the body, and the bit behind its last."""
+    low = header.shift(name)
+    return low, low + header[name].bits
+
+
 class SackGenerator(wiring.Component):
     """Answers received packets with control packets, whose content is read when they are built.
 
     Triggers wait in :class:`SackTriggers`. For each one the tracker is asked for the QP's state; what comes
     back makes the SACK, NACK or NAK. For the transport ACK behind a SACK it is asked again. Everything leaves
     on the plane its trigger came in on. The service time is in the reflected timestamp: the sender sees the
-    time on the network alone.
+    time on the network alone. An endpoint response needs nothing of the QP whose path it takes.
 
     Parameters
     ----------
@@ -40,10 +46,11 @@ class SackGenerator(wiring.Component):
     snapshot, snapshot_answer : streams of records.snapshot_request (out) and records.snapshot_answer (in)
     control : stream of records.control_request
     counter : stream of records.counter_event
-        SACK_SENT, NACK_SENT, ACK_SENT, NAK_SENT, SACK_TRIGGERS_DROPPED.
+        SACK_SENT, NACK_SENT, ACK_SENT, NAK_SENT, SACK_TRIGGERS_DROPPED. Endpoint responses have none of their
+        own.
     idle : 1
 
-    Source: protocol.md 1.9 to 1.11, 3.4 to 3.6 and 7 (Q8, Q9, Q15, Q24); profile.md 5.
+    Source: protocol.md 1.9 to 1.14, 3.4 to 3.6 and 7 (Q3, Q8, Q9, Q15, Q24); profile.md 5.
     """
 
     def __init__(self, config: NicConfig) -> None:
@@ -77,22 +84,32 @@ class SackGenerator(wiring.Component):
         trigger = triggers.trigger.payload
         state = self.snapshot_answer.payload
         acknowledging = Signal()  # the transport ACK behind a SACK
-        refuses = Signal()
+        is_nack = Signal()
         is_nak = Signal()
         is_sack = Signal()
+        of_probe = Signal()
+        to_endpoint = Signal()
         transport = Signal()
+        assert AnswerKind.NAK_PSN_SEQUENCE == 4 and AnswerKind.NACK_TRIMMED == 8, "the two high bits"
         m.d.comb += [
-            is_nak.eq(trigger.kind[2]),
-            refuses.eq(trigger.kind[1:].any()),
-            is_sack.eq(~refuses & ~acknowledging),
+            is_nack.eq(trigger.kind[3]),
+            is_nak.eq(trigger.kind[2:] == 1),
+            of_probe.eq(trigger.kind == AnswerKind.SACK_OF_PROBE),
+            to_endpoint.eq(trigger.kind == AnswerKind.ENDPOINT_RESPONSE),
+            is_sack.eq(~trigger.kind[2:].any() & ~to_endpoint & ~acknowledging),
             transport.eq(is_nak | acknowledging),
         ]
+        reason = Signal(8)
+        with m.Switch(trigger.kind):
+            for kind, code in NACK_REASONS.items():
+                with m.Case(kind):
+                    m.d.comb += reason.eq(code)
 
         own_low = QP_NUMBER_BASE | trigger.qp
         reflected = Signal(16)
         m.d.comb += reflected.eq(Mux(trigger.timestamped, trigger.age + self.now[16:32], 0))
         psn = Signal(24)
-        m.d.comb += psn.eq(Mux(refuses, trigger.psn, state.cumulative_psn))
+        m.d.comb += psn.eq(Mux(is_nack | is_nak | to_endpoint, trigger.psn, state.cumulative_psn))
 
         # PSN of the trigger from the cumulative PSN; a duplicate may be further below than 16 bits reach.
         distance = Signal(24)
@@ -100,7 +117,7 @@ class SackGenerator(wiring.Component):
         base = Signal(len(state.base))
         m.d.comb += [
             distance.eq(trigger.psn - state.cumulative_psn),
-            offset.eq(Mux(distance[-1] & ~distance[15:].all(), 0x8000, distance)),
+            offset.eq(Mux(of_probe, trigger.psn, Mux(distance[-1] & ~distance[15:].all(), 0x8000, distance))),
             base.eq(state.base - state.cumulative_psn),
         ]
 
@@ -112,6 +129,7 @@ class SackGenerator(wiring.Component):
         seth = laid_out(
             "seth",
             m=Mux(trigger.marked, wire.Mark.SKIP_ONCE, wire.Mark.NONE),
+            pr=of_probe,
             ack_psn_offset=offset.as_signed(),
             entropy=trigger.ev,
             spdcid=own_low,
@@ -125,7 +143,7 @@ class SackGenerator(wiring.Component):
             "cc_state", tx_timestamp=reflected, ooo_count=state.ooo_count, rcvd_bytes=state.received_units
         )
         neth = laid_out(
-            "neth", nack_reason=trigger.kind - 1, cc_type=wire.NETH["cc_type"].default, tx_timestamp=reflected
+            "neth", nack_reason=reason, cc_type=wire.NETH["cc_type"].default, tx_timestamp=reflected
         )
         aeth = laid_out(
             "aeth",
@@ -133,8 +151,10 @@ class SackGenerator(wiring.Component):
             msn=state.message_number,
         )
 
+        eeth = laid_out("eeth", op=Cat(trigger.marked, trigger.retransmission))
+
         # Headers stand at the upper end of the body; what follows a shorter one than SETH is ignored. NETH
-        # has EV, QPs and PSN where SETH has them; AETH is one word.
+        # has EV, QPs and PSN where SETH has them; AETH is one word; EETH has the time where CC_STATE has it.
         body = Signal(BODY_BITS)
         words = Signal(4)
         opcode = Signal(8)
@@ -153,12 +173,18 @@ class SackGenerator(wiring.Component):
                 opcode.eq(wire.Opcode.ACKNOWLEDGE),
                 count_kind.eq(Mux(is_nak, GlobalCounter.NAK_SENT, GlobalCounter.ACK_SENT)),
             ]
-        with m.Elif(refuses):
+        with m.Elif(is_nack):
             m.d.comb += [
                 *(word(number, body).eq(word(number, Value.cast(neth))) for number in (0, 4)),
                 words.eq(wire.NETH.bits // _WORD),
                 opcode.eq(wire.Opcode.NACK),
                 count_kind.eq(GlobalCounter.NACK_SENT),
+            ]
+        with m.Elif(to_endpoint):
+            m.d.comb += [
+                word(0, body).eq(word(0, Value.cast(eeth))),
+                words.eq(wire.EETH.bits // _WORD),
+                opcode.eq(wire.Opcode.ENDPOINT_RESPONSE),
             ]
         with m.Else():
             m.d.comb += [
@@ -182,6 +208,15 @@ class SackGenerator(wiring.Component):
                 control.payload.body.eq(body),
                 control.payload.body_words.eq(words),
             ]
+            # All else in EETH is reserved. A reset of the register, which costs nothing.
+            with m.If(to_endpoint):
+                stamp = range(*_bits_of(wire.EETH, "tx_timestamp"))
+                first = range(BODY_BITS - _WORD, BODY_BITS)
+                m.d.sync += [
+                    control.payload.body[bit].eq(0)
+                    for bit in range(BODY_BITS)
+                    if bit not in stamp and bit not in first
+                ]
 
         # Counts: the packet, then refused triggers. The bank takes each one in a bounded number of cycles.
         counting = Signal()
@@ -198,7 +233,7 @@ class SackGenerator(wiring.Component):
         ]
         with m.If(self.counter.ready):
             m.d.sync += counting.eq(0)
-        with m.If(load):
+        with m.If(load & ~to_endpoint):
             m.d.sync += [counting.eq(1), counted_kind.eq(count_kind)]
         with m.If(triggers.dropped & ~counted_refused & ~refused_triggers.all()):
             m.d.sync += refused_triggers.eq(refused_triggers + 1)

@@ -21,11 +21,11 @@ PLAIN_LIMIT = 8
 LEAST_BYTES = 1024
 
 _THRESHOLD_BITS = 17
-_KINDS_OF_SACK = 2  # the first ones of AnswerKind
+_COUNTED_KINDS = 2  # the first ones of AnswerKind: they change the QP's count
 
 
 def trigger_record(config: NicConfig) -> data.StructLayout:
-    """An answer that is due: ``kind`` says which, the rest is of the packet."""
+    """An answer that is due: ``kind`` says which, the rest is of the packet (``records.refused_packet``)."""
     return data.StructLayout(
         {
             "qp": config.qp_bits,
@@ -42,7 +42,7 @@ def trigger_record(config: NicConfig) -> data.StructLayout:
 
 
 class SackTriggers(wiring.Component):
-    """Counts received bytes per QP and queues the triggers of SACKs, NACKs and NAKs.
+    """Counts received bytes per QP and queues the triggers of SACKs, NACKs, NAKs and endpoint responses.
 
     A packet triggers a SACK at once when it is marked, a retransmission, a duplicate, or asks for an answer;
     also when the out-of-order packets drain after one that asked. Otherwise it adds its bytes to the count,
@@ -56,7 +56,8 @@ class SackTriggers(wiring.Component):
     last one, when the packet asked for an answer, and for duplicates below the expected PSN.
 
     The queue takes plain triggers up to :data:`PLAIN_LIMIT`; one that is refused stays due, so that the next
-    packet tries again. The others are refused only when it is full. Refused triggers are counted.
+    packet tries again. Answers of endpoint requests are taken up to there, too, so that they disturb no QP:
+    who asked asks again. The others are refused only when it is full. Refused triggers are counted.
 
     Parameters
     ----------
@@ -269,7 +270,7 @@ class SackTriggers(wiring.Component):
                 with m.Elif(takes_refused):
                     m.d.sync += after_refused.eq(1)
                     m.next = "REFUSE"
-                    with m.If(refused.kind < _KINDS_OF_SACK):
+                    with m.If(refused.kind < _COUNTED_KINDS):
                         m.next = "ADD"
                 with m.Elif(self.coming):
                     m.d.sync += after_refused.eq(0)
@@ -282,8 +283,9 @@ class SackTriggers(wiring.Component):
                 m.d.sync += [entry.kind.eq(nak.kind), push.eq(room)]
                 m.next = "IDLE"
             with m.State("REFUSE"):
-                m.d.comb += [make.eq(1), self.refused.ready.eq(1), self.dropped.eq(~room)]
-                m.d.sync += [entry.kind.eq(refused.kind), push.eq(room)]
+                takes = room & ~(crowded & (refused.kind == AnswerKind.ENDPOINT_RESPONSE))
+                m.d.comb += [make.eq(1), self.refused.ready.eq(1), self.dropped.eq(~takes)]
+                m.d.sync += [entry.kind.eq(refused.kind), push.eq(takes)]
                 m.next = "IDLE"
             with m.State("ADD"):
                 m.d.comb += add.eq(1)
@@ -299,7 +301,7 @@ class SackTriggers(wiring.Component):
                 with m.If(failed):
                     m.d.sync += entry.kind.eq(AnswerKind.NAK_REMOTE_OPERATIONAL)
                 with m.Else():
-                    m.d.sync += entry.kind.eq(Cat(wants_ack, Const(0, 2)))
+                    m.d.sync += entry.kind.eq(Cat(wants_ack, Const(0, records.ANSWER_KIND_BITS - 1)))
                 with m.If(decide):
                     m.d.sync += push.eq(Mux(failed, room, taken))
                     m.d.comb += [

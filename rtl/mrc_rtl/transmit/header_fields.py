@@ -81,7 +81,7 @@ class _SumOfProducts:
                 selects[key] = chosen = Signal(name=f"chosen{len(selects)}")
                 ahead = all(beat for beat, _, _ in places)
                 some: Value = Const(0)
-                for beat, srv6, gate in sorted(places, key=lambda place: place[0]):
+                for beat, srv6, gate in sorted(places, key=lambda place: (place[0], place[1] or 0)):
                     one: Value = self._at[beat - ahead]
                     if srv6 is not None:
                         one = one & (self._srv6 == srv6)
@@ -154,11 +154,23 @@ class HeaderFields(wiring.Component):
         self._transport(beat, datagram)
         m.d.comb += self.fields.eq(beat.total(m))
 
-        # The template's bytes end behind BTH.
+        # The template's bytes end behind BTH. Its QP number is not that of an endpoint response.
         inside = _SumOfProducts(self.at, self.start, self.step, self.options.srv6, lanes)
         ones = Const(0xFF, 8)
+        to_qp = Signal()
+        m.d.comb += to_qp.eq(~self.plan.endpoint)
+        number = wire.BTH.byte_offset("dest_qp")
+        of_qp = [
+            range(start + number, start + number + wire.BTH["dest_qp"].bits // 8)
+            for start in (end - wire.BTH.bytes for end in HEADER_BYTES)
+        ]
         for position in range(TEMPLATE_IMAGE_OFFSET, HEADER_BYTES[1]):
-            inside.add(position, ones, 1 if position >= HEADER_BYTES[0] else None)
+            plain = position < HEADER_BYTES[0]
+            if plain and not any(position in place for place in of_qp):
+                inside.add(position, ones)
+            else:
+                for srv6 in range(not plain, 2):
+                    inside.add(position, ones, srv6, to_qp if position in of_qp[srv6] else None)
         image = Signal(self._config.data_width)
         m.d.comb += [image.eq(inside.total(m)), self.image.eq(Cat(image[8 * lane] for lane in range(lanes)))]
         return m
