@@ -12,8 +12,8 @@ Timing: the engine of the 64-bit measurements; every wait is bounded in simulate
 import functools
 
 import pytest
-from fuzz_bed import FIRST_PSN, KINDS, TARGET, Bed, outcomes
-from fuzz_craft import ATTACKER, NIC, PLANES, Crafter, Hostile, control, write
+from fuzz_bed import FIRST_PSN, KINDS, SENT_BYTES, TARGET, TARGET_ROOM, Bed, outcomes
+from fuzz_craft import ATTACKER, NIC, PEER, PLANES, Crafter, Hostile, control, write
 
 from mrc_host.packets.decoding import decode
 from mrc_host.packets.trim import trim
@@ -208,3 +208,42 @@ def test_refusals(kind):
     codes = [answer.get("neth.nack_reason") for _, answers in notes for answer in answers]
     outside, unexpected = wire.NackReason.PSN_OOR_WINDOW, wire.NackReason.UNEXP_EVENT
     assert [code for code in codes if code is not None] == [outside] * 3 + [unexpected] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ports_of_a_peer(kind):
+    """Packets avoid a port that their peer says is down, and no other queue pair takes notice."""
+    script = Script(kind)
+    bed = script.bed
+    region, half = bed.regions["target"], TARGET_ROOM // 2
+
+    def planes(mask):
+        script.offer(
+            stamped(
+                Opcode.ENDPOINT_REQUEST, mask, operation=int(EndpointOp.PORT_STATUS_UPDATE), port_mask=mask
+            ),
+            qpn=wire.ENDPOINT_QPN,
+        )
+        assert opcodes_of(script.notes)[-1] == [Opcode.ENDPOINT_RESPONSE]
+        bed.sent.clear()
+        with bed.nic.context.driver.at(bed.now):
+            bed.target.write(
+                50 + mask, local_address=region.address, lkey=region.lkey, length=SENT_BYTES,
+                remote_address=0, rkey=1,
+            )  # fmt: skip
+        bed.post(half, half, 0)
+        bed.until(lambda: bed.completed)
+        used = {wire.inner_address(host): set() for host in (PEER, ATTACKER)}
+        for frame in bed.sent:
+            packet = decode(frame.data)
+            if wire.is_write(packet.opcode):
+                used[packet.inner_ip.fields["destination"]].add(frame.port)
+        return [used[wire.inner_address(host)] for host in (PEER, ATTACKER)]
+
+    everywhere = set(range(PLANES))
+    assert planes(0b11) == [everywhere, everywhere]
+    assert planes(0b01) == [everywhere, {0}]
+    assert planes(0b10) == [everywhere, {1}]
+    assert planes(0b11) == [everywhere, everywhere]
+    bed.check_surroundings()
+    bed.close()
