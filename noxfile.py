@@ -73,6 +73,13 @@ def formal(session: nox.Session) -> None:
 
 
 @nox.session
+def schema(session: nox.Session) -> None:
+    """Run an experiment for every value of every field and option, and MRC_FUZZ (500) combinations."""
+    environment = {"MRC_FUZZ": os.environ.get("MRC_FUZZ", "500")}
+    session.run(*PYTEST, "tests/experiment/test_schema_fuzz.py", *session.posargs, env=environment)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format, and that generated files are current."""
     session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)

@@ -78,9 +78,10 @@ def test_everything_passes(machine: Path) -> None:
     assert "nox -s synth" in calls
     assert any(call.startswith("nox -s bench -- --reduced") for call in calls)
     assert "nox -s histories" in calls
+    assert "nox -s schema" in calls
     assert "nox -s formal -- --reduced" in calls
     assert "nox -s fuzz -- --frames 20000" in calls
-    assert output.count(f"    {CLOSING_LINE}") == 5
+    assert output.count(f"    {CLOSING_LINE}") == 7
     assert "everything passed in 0 minutes" in output
 
 

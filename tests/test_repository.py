@@ -32,6 +32,7 @@ SESSIONS = {
     "formal",
     "differential",
     "fuzz",
+    "schema",
 }
 TEXT_SUFFIXES = {
     ".py",

@@ -56,7 +56,12 @@ def changed(tmp_path: Path, old: str, new: str) -> tuple[Path, int]:
         ("hosts: 4", "hosts: 5", "fabric.t0_per_plane", "a divisor of hosts = 5"),
         ("  planes: 4", "  planes: 2", "fabric.planes", "4, the planes of the NIC"),
         ("peer_offset: 2 ", "peer_offset: 4 ", "workload.peer_offset", "between 1 and 3"),
-        ("kind: permutation", "kind: incast", "workload", "a section with kind: messages or pairs or permutation"),
+        (
+            "kind: permutation",
+            "kind: incast",
+            "workload",
+            "a section with kind: messages or pairs or permutation",
+        ),
         ("engine: quickstart ", "engine: huge ", "nic.engine", "one of small, default, large, quickstart"),
         ("metric: packets_lost", "metric: packet_lost", "criteria.3.metric", "a metric: bytes_verified"),
         ("rate_gbps: 6.25 ", "rate_gbps: 40 ", "fabric.rate_gbps", "at most 32"),

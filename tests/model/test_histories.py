@@ -62,7 +62,9 @@ COUNTERS = (
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
 def test_histories(first, record_property):
     for seed in range(first, min(first + BATCH, COUNT)):
-        for name, count in play(seed).seen.items():
+        seen = play(seed).seen
+        assert seen["histories"] == 1
+        for name, count in seen.items():
             record_property(f"seen {name}", count)
 
 

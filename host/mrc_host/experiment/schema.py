@@ -113,10 +113,16 @@ class NicSection(Section):
         ConfigError
             An option does not exist or its value is not allowed.
         """
+        from mrc_host.model.nscc import congestion_names
+        from mrc_host.model.spray import policy_names
+
         try:
             ModelOptions.from_mapping(self.model)
         except ConfigError as error:
             raise ConfigError(f"nic.{error.path}", error.expected, error.value) from error
+        for option, known in (("spray_policy", policy_names()), ("congestion", congestion_names())):
+            if option in self.model and self.model[option] not in known:
+                raise ConfigError(f"nic.model.{option}", f"one of {', '.join(known)}", self.model[option])
 
     def config(self) -> NicConfig:
         """Return the engine's configuration.
