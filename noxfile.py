@@ -73,6 +73,12 @@ def formal(session: nox.Session) -> None:
 
 
 @nox.session
+def coverage(session: nox.Session) -> None:
+    """Count which lines of the engine the receive side's benches reach and which signals they toggle."""
+    session.run(PYTHON, "tb/coverage_report.py", *session.posargs)
+
+
+@nox.session
 def schema(session: nox.Session) -> None:
     """Run an experiment for every value of every field and option, and MRC_FUZZ (500) combinations."""
     environment = {"MRC_FUZZ": os.environ.get("MRC_FUZZ", "500")}

@@ -17,6 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--seed", type=int, default=1, help="seed of stimulus and power-up contents")
     group.addoption("--waves", action="store_true", help="record signal traces beside each log")
+    group.addoption("--coverage-to", type=Path, help="count lines and toggles into this folder (Verilator)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -42,4 +43,5 @@ def simulation(request: pytest.FixtureRequest, tmp_path: Path) -> Simulation:
         seed=request.config.getoption("--seed"),
         results=tmp_path,
         waves=request.config.getoption("--waves"),
+        coverage=request.config.getoption("--coverage-to"),
     )

@@ -11,6 +11,7 @@ with `test_`.
 
 import json
 import os
+import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ def build(
     key: str | None = None,
     random_memories: bool = True,
     waves: bool = False,
+    coverage: bool = False,
 ) -> Model:
     """Compile a component into a model, or return the one an earlier call made.
 
@@ -86,6 +88,8 @@ def build(
         Memories that the design writes power up with random contents.
     waves:
         Make signal traces possible; the whole design is traced.
+    coverage:
+        Count lines and toggles (Verilator only); a simulation leaves `coverage.dat` in its results.
 
     Raises
     ------
@@ -104,6 +108,7 @@ def build(
         simulator_version(simulator),
         str(cocotb_tools.config.libs_dir),
         str(waves),
+        *(["coverage"] if coverage else []),
         verilog,
     )
 
@@ -118,6 +123,8 @@ def build(
             sources.append(control)
             arguments = ["-O3", "--x-assign", "unique", "--x-initial", "unique", "--assert"]
             arguments += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
+            if coverage:
+                arguments += ["--coverage-line", "--coverage-toggle"]
             if len(verilog) > LARGE_BYTES:
                 # Several files are compiled at a time; one file of this size would take minutes.
                 arguments += ["--output-split", "12000", "--output-split-cfuncs", "3000"]
@@ -290,8 +297,9 @@ def run_bench(
         ports=ports,
         random_memories=random_memories,
         waves=simulation.waves,
+        coverage=simulation.coverage is not None,
     )
-    return run(
+    log = run(
         model,
         bench_file,
         parameters=parameters,
@@ -300,6 +308,11 @@ def run_bench(
         results=simulation.results,
         timeout_seconds=LIMIT_SECONDS[simulation.simulator],
     )
+    if simulation.coverage is not None:
+        name = f"{Path(bench_file).stem}-{simulation.results.name}"
+        shutil.copy(simulation.results / "coverage.dat", simulation.coverage / f"{name}.dat")
+        shutil.copy(model.directory / f"{TOP}.v", simulation.coverage / f"{name}.v")
+    return log
 
 
 @dataclass(frozen=True)
@@ -316,9 +329,12 @@ class Simulation:
         A folder of this test alone.
     waves:
         Record signal traces (`--waves`).
+    coverage:
+        Folder for each bench's counters of lines and toggles and the Verilog they are of (`--coverage-to`).
     """
 
     simulator: str
     seed: int
     results: Path
     waves: bool
+    coverage: Path | None = None

@@ -30,6 +30,7 @@ SESSIONS = {
     "docs",
     "histories",
     "formal",
+    "coverage",
     "differential",
     "fuzz",
     "schema",

@@ -85,9 +85,10 @@ class Opened:
         self._m.d.comb += port.addr.eq(address)
         return port.data
 
-    def read_data(self, name: str) -> Any:
-        """What the first clocked read port of a memory of the block holds."""
-        return next(port.data for port in self._module.submodules[name].read_ports if port.domain != "comb")
+    def read_data(self, name: str, number: int = 0) -> Any:
+        """What a clocked read port of a memory of the block holds, by its number among those."""
+        ports = [port for port in self._module.submodules[name].read_ports if port.domain != "comb"]
+        return ports[number].data
 
     def state(self, *names: str) -> Value:
         """Whether the block's state machine is in one of these states.
