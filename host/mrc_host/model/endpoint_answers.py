@@ -5,6 +5,10 @@ Source: protocol.md 1.13, 1.14, 2.6 and 6; profile.md 5.
 
 from __future__ import annotations
 
+from typing import Final
+
+from mypy_extensions import i64
+
 from mrc_host.model.options import ModelOptions
 from mrc_host.model.packet import ModelPacket
 from mrc_host.model.receive_qp import ReceiveQp
@@ -17,8 +21,10 @@ from mrc_rtl.wire import EndpointOp, Opcode
 
 __all__ = ["EndpointAnswers", "answer_to"]
 
-_TICK = 0xFFFF
-_REQUEST, _RESPONSE = int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE)
+_TICK: Final = 0xFFFF
+_TICK_PS: Final = int(TICK_PS)
+_REQUEST: Final = int(Opcode.ENDPOINT_REQUEST)
+_RESPONSE: Final = int(Opcode.ENDPOINT_RESPONSE)
 
 
 def answer_to(opcode: int, packet: ModelPacket, service_time: bool) -> ModelPacket:
@@ -124,10 +130,9 @@ class EndpointAnswers:
     def probe_reverse(self, index: int) -> None:
         """Send an endpoint probe with a random EV when the QP receives and does not send (2.6)."""
         shell = self._shell
-        rtt = shell.settings.base_rtt * TICK_PS
-        sent = shell.data_sent_ps(index)
-        recently = sent >= 0 and shell.now_ps - sent < rtt
-        if recently or not self._reverse.due(index, shell.now_ps, rtt):
+        rtt: i64 = shell.settings.base_rtt * _TICK_PS
+        sent: i64 = shell.data_sent_ps(index)
+        if (sent >= 0 and shell.now_ps - sent < rtt) or not self._reverse.due(index, shell.now_ps, rtt):
             return
         plane = self._reverse.next_plane(index)
         choices = self.requester.good_evs(index, plane) if shell.port_up(plane) else []

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from librt.vecs import vec
 from mypy_extensions import i64
 
 from mrc_host.fabric.heap import PacketList
@@ -147,8 +148,8 @@ class ModelEngine(Shell, CommandPort):
         self.notices = Notices(config, options.service_time)
         self._entries: deque[tuple[int, bytes]] = deque()
         self._templates = TemplateTable(config.qps)
-        self.counters: list[int] = [0] * (planes * PORT_COUNTERS + _GLOBAL_COUNTERS)
-        self._global_at: int = planes * PORT_COUNTERS
+        self.counters: vec[i64] = vec[i64]([0] * (planes * PORT_COUNTERS + _GLOBAL_COUNTERS))
+        self._global_at: i64 = planes * PORT_COUNTERS
         self.watches: list[Watch] = []
         self.traces: list[TraceRecord] = []
         self.interrupts: list[int] = []
@@ -282,7 +283,7 @@ class ModelEngine(Shell, CommandPort):
         """When the first bit of a frame put into the transmit FIFO of a plane now would leave."""
         return self.ports[plane].start_ps(self.now_ps)
 
-    def port_up(self, plane: int) -> bool:
+    def port_up(self, plane: i64) -> bool:
         """Whether a port has link and is administratively up."""
         return self.ports[plane].up
 
@@ -458,13 +459,13 @@ class ModelEngine(Shell, CommandPort):
 
     # -- observation -------------------------------------------------------------------------------------
 
-    def count(self, counter: int, amount: int = 1) -> None:
+    def count(self, counter: i64, amount: i64 = 1) -> None:
         """Increment a global counter."""
         self.counters[self._global_at + counter] += amount
 
-    def count_port(self, plane: int, counter: int) -> None:
+    def count_port(self, plane: i64, counter: i64) -> None:
         """Increment a counter of a port."""
-        self.counters[plane * PORT_COUNTERS + counter] += 1
+        self.counters[plane * _PORT_COUNTERS + counter] += 1
 
     def event(self, kind: int, qp: int, reason: int) -> None:
         """Append to the event queue behind the event register."""
@@ -489,7 +490,7 @@ class ModelEngine(Shell, CommandPort):
         """Feedback proved an EV of this QP to reach the peer."""
         self.responder.reverse.confirm(qp, plane, ev, self.now_ps)
 
-    def data_sent_ps(self, qp: int) -> int:
+    def data_sent_ps(self, qp: i64) -> i64:
         """Time the QP's requester last sent a data packet."""
         return self.requester.data_sent_ps(qp)
 

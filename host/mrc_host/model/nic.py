@@ -11,7 +11,8 @@ import time
 
 import numpy as np
 import numpy.typing as npt
-from mypy_extensions import mypyc_attr
+from librt.vecs import vec
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.errors import InfrastructureError
 from mrc_host.fabric.packet import Packet
@@ -80,8 +81,9 @@ class ModelNic(Nic):
             self._take_access,
         )
         self.memory: npt.NDArray[np.uint8] = self._engine.memory.data
-        self._time_ps = 0
-        self._delivered_ps = [0] * config.planes
+        self._planes: i64 = config.planes
+        self._time_ps: i64 = 0
+        self._delivered_ps: vec[i64] = vec[i64]([0] * config.planes)
         self._reads: list[RegisterRead] = []
         self._failed: list[RegisterError] = []
         self._wall_seconds = 0.0
@@ -91,14 +93,14 @@ class ModelNic(Nic):
     @property
     def time_ps(self) -> int:
         """Time up to which the NIC has run."""
-        return self._time_ps
+        return int(self._time_ps)
 
     @property
     def next_activity_ps(self) -> int:
         """Time before which nothing happens unless something is put in."""
         engine = self._engine
         if engine.watches or engine.traces or engine.interrupts or self._reads:
-            return self._time_ps
+            return int(self._time_ps)
         return min(engine.agenda.next_ps, *(port.next_departure_ps for port in engine.ports))
 
     @property
@@ -184,9 +186,11 @@ class ModelNic(Nic):
         self._check_arrival(port, time_first_bit_ps)
         self._engine.arrive(port, time_first_bit_ps, frame, bad_fcs)
 
-    def _check_arrival(self, port: int, time_first_bit_ps: int) -> None:
-        self._check_port(port)
-        self._check_time("time_first_bit_ps", time_first_bit_ps)
+    def _check_arrival(self, port: i64, time_first_bit_ps: i64) -> None:
+        if not 0 <= port < self._planes:
+            self._check_port(int(port))
+        if time_first_bit_ps < self._time_ps:
+            self._check_time("time_first_bit_ps", int(time_first_bit_ps))
         if time_first_bit_ps < self._delivered_ps[port]:
             raise ValueError(
                 f"time_first_bit_ps of port {port} must be at least that of its previous frame, "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from struct import Struct
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -116,9 +117,11 @@ class HostMemory:
     """
 
     __slots__ = (
+        "_buffer",
         "_failing",
         "_last",
         "_overlapping",
+        "_readers",
         "_size",
         "_starts",
         "_view",
@@ -131,6 +134,9 @@ class HostMemory:
 
     def __init__(self, size: int) -> None:
         self.data: npt.NDArray[np.uint8] = np.zeros(size, dtype=np.uint8)
+        # One reading of bytes costs less than a slice of a view and a copy of it.
+        self._readers: dict[int, Struct] = {}
+        self._buffer: Any = self.data  # numpy's types do not say that it is a buffer
         self._view: memoryview = self.data.data
         self._size: int = size
         self._failing: list[tuple[int, int]] = []
@@ -148,7 +154,11 @@ class HostMemory:
         end: int = address + length
         if (end > self._size or self._failing) and not self._answers(address, end):
             return None
-        return self._view[address:end].tobytes()
+        reader = self._readers.get(length)
+        if reader is None:
+            reader = self._readers[length] = Struct(f"{length}s")
+        content: bytes = reader.unpack_from(self._buffer, address)[0]
+        return content
 
     def write(self, address: int, content: bytes) -> bool:
         """Write bytes; False, and nothing changes, when the memory answers with an error."""

@@ -217,7 +217,7 @@ class ReceiveReplay:
             return
         before = self._expected(record.qp)
         first = record.plane * PORT_COUNTERS
-        counters = engine.counters[first : first + PORT_COUNTERS]
+        counters = [int(engine.counters[first + index]) for index in range(PORT_COUNTERS)]
         engine.responder.on_packet(packet)
         found = [index for index in range(PORT_COUNTERS) if engine.counters[first + index] != counters[index]]
         name = PortCounter(outcome).name

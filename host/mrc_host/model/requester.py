@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.errors import ConfigError
 from mrc_host.model.binder import Binder
 from mrc_host.model.endpoints import Endpoints
@@ -366,7 +368,7 @@ class ModelRequester(Requester):
         packet.plane = plane
         self._binder.control.append(packet)
 
-    def data_sent_ps(self, qp: int) -> int:
+    def data_sent_ps(self, qp: i64) -> i64:
         """Time the QP last sent a data packet; −1 for never."""
         return self.side.qps[qp].last_sent_ps
 

@@ -8,6 +8,8 @@ Source: protocol.md 2.6, profile.md 5.
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from mrc_host.fabric.events import component_key, random_bits
 
 __all__ = ["ReverseEvs"]
@@ -66,7 +68,7 @@ class ReverseEvs:
         late = confirmed[first + newest] - confirmed[first + wanted] > patience_ps
         return newest if late and confirmed[first + newest] > patience_ps else wanted
 
-    def due(self, qp: int, now_ps: int, interval_ps: int) -> bool:
+    def due(self, qp: i64, now_ps: i64, interval_ps: i64) -> bool:
         """Whether the QP may probe now; then not again before an interval has passed."""
         if now_ps < self._due_ps[qp]:
             return False

@@ -122,7 +122,7 @@ class Shell(ABC):
         return sum(self.room(plane) << plane for plane in range(self.config.planes))
 
     @abstractmethod
-    def port_up(self, plane: int) -> bool:
+    def port_up(self, plane: i64) -> bool:
         """Whether a port has link and is administratively up."""
 
     @abstractmethod
@@ -176,11 +176,11 @@ class Shell(ABC):
     # -- observation -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def count(self, counter: int, amount: int = 1) -> None:
+    def count(self, counter: i64, amount: i64 = 1) -> None:
         """Increment a global counter (``mrc_rtl.records.GlobalCounter``)."""
 
     @abstractmethod
-    def count_port(self, plane: int, counter: int) -> None:
+    def count_port(self, plane: i64, counter: i64) -> None:
         """Increment a counter of a port (``mrc_rtl.records.PortCounter``)."""
 
     @abstractmethod
@@ -216,7 +216,7 @@ class Shell(ABC):
         """The requester tells that feedback proved an EV of this QP to reach the peer (protocol.md 2.6)."""
 
     @abstractmethod
-    def data_sent_ps(self, qp: int) -> int:
+    def data_sent_ps(self, qp: i64) -> i64:
         """Time the QP's requester last sent a data packet; −1 for never."""
 
     @abstractmethod
@@ -289,7 +289,7 @@ class Requester(ABC):
         """
 
     @abstractmethod
-    def data_sent_ps(self, qp: int) -> int:
+    def data_sent_ps(self, qp: i64) -> i64:
         """Time the QP last sent a data packet; −1 for never."""
 
     @abstractmethod

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from mrc_host.model.notices import Notices
 from mrc_host.model.regions import MemoryRegions
 from mrc_host.model.responder import ModelResponder
@@ -32,7 +35,7 @@ class TableCommands:
     config : NicConfig
     regions, rings, templates, notices, responder, requester
         Owners of tables.
-    counters : list of int
+    counters : vec of int
         Table COUNTER.
     finish : callable
         Gets the words of a finished command, None for a refused one.
@@ -52,7 +55,7 @@ class TableCommands:
         notices: Notices,
         responder: ModelResponder,
         requester: Requester,
-        counters: list[int],
+        counters: vec[i64],
         finish: Callable[[list[int] | None], None],
     ) -> None:
         self._config = config
@@ -62,7 +65,7 @@ class TableCommands:
         self._notices = notices
         self._responder = responder
         self._requester = requester
-        self._counters = counters
+        self._counters: vec[i64] = counters
         self._finish = finish
         self._posted: list[int] = [0] * config.qps
         self._requests: list[dict[str, int]] = [{} for _ in range(config.qps * config.send_queue_depth)]
@@ -179,7 +182,7 @@ class TableCommands:
         if table is TableId.TEMPLATE:
             return self._templates.read(index)
         if table is TableId.COUNTER:
-            return [self._counters[index] & 0xFFFF_FFFF] if index < len(self._counters) else None
+            return [int(self._counters[index]) & 0xFFFF_FFFF] if index < len(self._counters) else None
         fields = self._read_fields(table, index)
         if fields is None:
             return None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
+
+from mypy_extensions import i64
 
 from mrc_rtl import wire
 from mrc_rtl.tables import TEMPLATE_IMAGE_OFFSET, TEMPLATE_WORDS, Encapsulation
@@ -14,8 +17,8 @@ OUTER_ADDRESSES = 32
 
 _ADDRESS = Struct(">QQ")
 _ADDRESS_AT = wire.IPV6.byte_offset("source")
-_UPLINK_MASK = wire.EV["uplink"].mask
-_UPLINK_LOW = wire.EV.shift("uplink")
+_UPLINK_MASK: Final = int(wire.EV["uplink"].mask)
+_UPLINK_LOW: Final = int(wire.EV.shift("uplink"))
 _PLANE_LOW = wire.USID.shift("plane")
 
 
@@ -67,7 +70,7 @@ class Template:
         self._plane_mask: int = image[1]
         self._uplink_mask: int = image[2]
         self._known: dict[int, bytes] = {}
-        self._keys: dict[int, bytes] = {}
+        self._keys: list[bytes | None] = []
         at = wire.ETHERNET.bytes
         self.outer_hop_limit: int = 0
         self._outer_source: int = 0
@@ -103,12 +106,15 @@ class Template:
             known = self._known[key] = address_bytes(source) + address_bytes(destination)
         return known
 
-    def key(self, plane: int, ev: int) -> bytes:
+    def key(self, plane: i64, ev: i64) -> bytes:
         """Outer destination alone, always the same object for the same way."""
-        way = (ev >> _UPLINK_LOW & _UPLINK_MASK) << 3 | plane
-        key = self._keys.get(way)
+        way: i64 = (ev >> _UPLINK_LOW & _UPLINK_MASK) << 3 | plane
+        while way >= len(self._keys):
+            self._keys.append(None)
+        key = self._keys[way]
         if key is None:
-            key = self._keys[way] = self.outer(plane, ev)[16:]
+            key = self.outer(int(plane), int(ev))[16:]
+            self._keys[way] = key
         return key
 
     def outer_source(self, plane: int) -> bytes:
