@@ -100,7 +100,7 @@ class ModelOptions:
     loss_rule: str = "rack"
     duplicate_threshold: int = 32
     reorder_window_ns: int = -1
-    reorder_adaptation: bool = True
+    reorder_adaptation: bool = False
     complete_view: bool = True
     undo_rule: str = "proof"
     tail_probe: bool = True
@@ -304,7 +304,7 @@ OPTIONS: dict[str, Option] = {
         high=_NS,
     ),
     "reorder_adaptation": Option(
-        "profile.md 4",
+        "RFC 8985 6.2",
         "W doubles with every loss that was undone, to four times at most, and is itself again after 16 "
         "losses that were not.",
     ),
