@@ -43,11 +43,7 @@ __all__ = ["ReceiveReplay", "ReplayResult"]
 _AHEAD = 8
 """Records of different blocks may be reported in another order than they were decided in, by so many."""
 _BUFFER_BYTES = 1 << 20
-_SLACK_TICKS = 1
 _PSN = wire.PSN_MASK
-_BEHIND = 1 << (wire.PSN_BITS - 1)
-_FREE_IN_SACK = ("sack_offset", "sack_bitmap")
-_ANSWERS = frozenset((int(Opcode.SACK), int(Opcode.NACK), int(Opcode.ACKNOWLEDGE)))
 _STATEFUL = frozenset(
     int(outcome)
     for outcome in (
