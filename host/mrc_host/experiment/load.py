@@ -18,7 +18,8 @@ from ruamel.yaml.error import YAMLError
 
 from mrc_host.documents import line_of, read_mapping
 from mrc_host.errors import ConfigError
-from mrc_host.experiment.schema import Experiment, check_experiment
+from mrc_host.experiment.checks import check_experiment
+from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.script import ACTIONS, Action
 from mrc_host.experiment.workload import WORKLOADS, Traffic
 from mrc_host.fabric.faults import FAULTS, FaultSpec
