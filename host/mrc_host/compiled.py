@@ -51,6 +51,8 @@ _PACKAGES = {
     "mrc_host.nic": "base",
     "mrc_host.packets": "peek trim",
 }
+_PLAIN = ("__init__", "replay")
+"""How the names of modules begin that stay plain: they use the model, and nothing waits for them."""
 _ROOT = Path(__file__).resolve().parent
 _IMPORT = re.compile(r"^from (mrc_\w+(?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
 
@@ -78,13 +80,13 @@ def _modules() -> tuple[str, ...]:
         stems = chosen.split()
         if chosen == "*":
             folder = _ROOT.joinpath(*package.split(".")[1:])
-            stems = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+            stems = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith(_PLAIN))
         names += [f"{package}.{stem}" for stem in stems]
     return tuple(names)
 
 
 MODULES = _modules()
-"""Names of the compiled modules; all of ``mrc_host.model`` is."""
+"""Names of the compiled modules: nearly all of ``mrc_host.model``, and of others what packets touch."""
 
 
 def imported_sources() -> list[Path]:
