@@ -154,7 +154,7 @@ def replay(kit):
     yield from (first, first, other, first)
 
 
-@attack(PortCounter.DROP_WINDOW)
+@attack(PortCounter.DROP_WINDOW, answers=(Opcode.NACK, "nack_reason", NackReason.PSN_OOR_WINDOW))
 def psn_beyond_the_window(kit):
     for distance in (128, 129, 1000, 0x7FFFFF):
         yield kit.write(FIRST_PSN + distance)
@@ -191,9 +191,9 @@ def forged_nak(kit):
         yield kit.control(Opcode.ACKNOWLEDGE, SENT[0], syndrome=syndrome)
 
 
-@attack(PortCounter.CONTROL)
+@attack(PortCounter.CONTROL, answers=(Opcode.ENDPOINT_RESPONSE, "op", 0))
 def forged_port_status(kit):
-    """Nobody's port is up, says one who has no queue pair with us, and one who has another."""
+    """No port or few are up, says a host whose queue pair is another one than the good peer's."""
     for mask in (0, 1, 2, 0xFFFFFFFC):
         yield kit.control(
             Opcode.ENDPOINT_REQUEST,
@@ -205,7 +205,10 @@ def forged_port_status(kit):
         )
 
 
-@attack(PortCounter.TRIMMED_ANSWERED, PortCounter.TRIM_IGNORED, PortCounter.DROP_QP)
+@attack(
+    PortCounter.TRIMMED_ANSWERED, PortCounter.TRIM_IGNORED, PortCounter.DROP_QP,
+    answers=(Opcode.NACK, "nack_reason", NackReason.TRIMMED),
+)  # fmt: skip
 def forged_trim(kit):
     """Headers without payload, for the own queue pair and for others'; cut shorter than a switch may."""
     for size in (118, 120, 122, 130, 138, 150):

@@ -1,7 +1,7 @@
 """What went wrong in other implementations (docs/verification.md), each in the form of its whole kind.
 
 Sweep: both kinds of NIC; starts and lengths around pages and words; frames longer than a buffer; every byte
-    of a packet flipped; each packet of a message lost; PSNs at every edge, from starting PSNs around the wrap.
+    of a packet flipped; each packet of a message lost; PSNs at every edge, from starts around the wrap.
 Stimulus: an attacker's writes, which say where they go; messages of a good peer in both directions.
 Checks: memory byte for byte, one outcome for every frame, a memory that counts what AXI4 forbids, a NIC that
     rests.
