@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +297,19 @@ def test_options_of_models_are_checked() -> None:
             with pytest.raises(ConfigError) as caught:
                 parse_experiment(with_nic(model={name: wrong}))
             assert caught.value.path == f"nic.model.{name}"
+
+
+def test_all_plug_ins_of_models_are_known_to_whoever_reads_a_file() -> None:
+    """In a process that has made no NIC yet."""
+    program = (
+        "from mrc_host.experiment.load import parse_experiment\n"
+        f"d = {tiny()!r}\n"
+        "for name in ('nscc_fixed', 'nscc_float', 'none'):\n"
+        "    d['nic']['model'] = {'congestion': name}\n"
+        "    parse_experiment(d)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_options_of_models_can_be_set_on_the_command_line(tmp_path: Path) -> None:

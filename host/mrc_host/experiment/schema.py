@@ -109,6 +109,7 @@ class NicSection(Section):
         ConfigError
             An option does not exist or its value is not allowed.
         """
+        import mrc_host.model.nscc_fixed  # noqa: F401  (makes itself known to the names below)
         from mrc_host.model.nscc import congestion_names
         from mrc_host.model.spray import policy_names
 
