@@ -68,7 +68,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def formal(session: nox.Session) -> None:
-    """Prove what docs/formal.md claims of the gateware's blocks (-- NAME to run one, -- --reduced)."""
+    """Prove what docs/formal.md claims of the gateware's blocks (-- NAME to run one, -- --list)."""
     session.run(PYTHON, "-m", "formal", *session.posargs, env={"PYTHONPATH": "tb"})
 
 

@@ -79,7 +79,7 @@ def test_everything_passes(machine: Path) -> None:
     assert any(call.startswith("nox -s bench -- --reduced") for call in calls)
     assert "nox -s histories" in calls
     assert "nox -s schema" in calls
-    assert "nox -s formal -- --reduced" in calls
+    assert "nox -s formal" in calls
     assert "nox -s fuzz -- --frames 20000" in calls
     assert output.count(f"    {CLOSING_LINE}") == 7
     assert "everything passed in 0 minutes" in output

@@ -1,4 +1,4 @@
-"""Run the proofs and print what holds: ``python -m formal [NAME ...] [--reduced]``."""
+"""Run the proofs and print what holds: ``python -m formal [NAME ...] [--list]``."""
 
 import argparse
 import sys
@@ -20,9 +20,8 @@ def _line(claim: Claim, what: str, verdict: Verdict, right: bool) -> bool:
     return right
 
 
-def _run(claim: Claim, reduced: bool) -> bool:
-    depth = claim.reduced_depth if reduced and claim.mode == "bounded" else claim.depth
-    proof = run_proof(claim, depth)
+def _run(claim: Claim) -> bool:
+    proof = run_proof(claim)
     right = [_line(claim, claim.mode, proof, proof.result == "PASS")]
     covers = run_covers(claim)
     right.append(_line(claim, "covers reached", covers, covers.result == "PASS"))
@@ -39,7 +38,6 @@ def main() -> int:
     """Run the proofs that are named, or all; the exit code is 1 if anything is not as it should be."""
     parser = argparse.ArgumentParser(prog="python -m formal", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="proofs to run (default: all)")
-    parser.add_argument("--reduced", action="store_true", help="bounded proofs at their reduced depth")
     parser.add_argument("--list", action="store_true", help="say what each proof shows, and run none")
     arguments = parser.parse_args()
     known = {claim.name: claim for claim in CLAIMS}
@@ -52,7 +50,7 @@ def main() -> int:
             print(f"{claim.name:<18} {claim.mode}: {claim.shows}")
         return 0
     print(_COLUMNS.format("proof", "mode", "depth", "result", "time", "").rstrip())
-    results = [_run(claim, arguments.reduced) for claim in chosen]
+    results = [_run(claim) for claim in chosen]
     print("* an earlier run on the same inputs")
     print(
         f"{sum(results)} of {len(results)} proofs hold, with all covers reached and all broken copies refused"

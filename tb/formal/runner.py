@@ -48,8 +48,6 @@ class Claim:
         Cycles in which every cover must be reached, and every broken copy fail.
     solver : str
         Of the proof: "z3", or "yices" where it is much faster. Searches from reset always use Yices.
-    reduced_depth : int
-        Cycles of a bounded proof in the reduced session.
     mutations : tuple of Mutation
         Each must make the proof fail within ``cover_depth`` cycles.
     """
@@ -62,7 +60,6 @@ class Claim:
     cover_depth: int
     mutations: tuple[Mutation, ...]
     solver: str = "z3"
-    reduced_depth: int = 0
 
 
 @dataclass(frozen=True)
