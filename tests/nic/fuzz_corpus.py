@@ -14,17 +14,23 @@ from mrc_host.packets.json_form import from_json, to_json
 FOLDER = Path(__file__).parent / "corpus"
 
 
-def replay(kind, batches):
-    """Play batches of frames to a new NIC; returns what broke, or None."""
-    play = Play(kind)
+def broken(play, batches):
+    """Play batches of frames; returns what broke, or None. A NIC that raises an error is broken too."""
     try:
         for frames in batches:
             play.batch(frames)
     except Broken as error:
         return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
     finally:
         play.close()
     return None
+
+
+def replay(kind, batches):
+    """Play batches of frames to a new NIC; returns what broke, or None."""
+    return broken(Play(kind), batches)
 
 
 def minimise(kind, batches, say=print):

@@ -15,8 +15,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from fuzz_bed import KINDS, Broken
-from fuzz_corpus import minimise, save
+from fuzz_bed import KINDS
+from fuzz_corpus import broken, minimise, save
 from fuzz_play import BATCH, Play
 
 EPISODE_BATCHES = 8
@@ -32,20 +32,16 @@ def run_episode(kind, seed, episode, batches=EPISODE_BATCHES):
         ``episode``, ``frames`` sent, and for a failure ``failure`` and ``case``, the path of its JSON.
     """
     play = Play(kind)
-    try:
-        for number in range(batches):
-            draw = random.Random(f"{seed}/{episode}/{number}")
-            play.batch(play.draw(draw, BATCH))
-    except Broken as error:
-        fewest, text = minimise(kind, play.played, say=lambda line: None)
-        origin = f"seed {seed}, episode {episode}"
-        if text is None:
-            origin += " (does not come again with the same frames)"
-        path = save(kind, fewest, text or str(error), origin)
-        return {"episode": episode, "frames": play.sent, "failure": text or str(error), "case": str(path)}
-    finally:
-        play.close()
-    return {"episode": episode, "frames": play.sent}
+    drawn = (play.draw(random.Random(f"{seed}/{episode}/{number}"), BATCH) for number in range(batches))
+    failure = broken(play, drawn)
+    if failure is None:
+        return {"episode": episode, "frames": play.sent}
+    fewest, text = minimise(kind, play.played, say=lambda line: None)
+    origin = f"seed {seed}, episode {episode}"
+    if text is None:
+        origin += " (does not come again with the same frames)"
+    path = save(kind, fewest, text or failure, origin)
+    return {"episode": episode, "frames": play.sent, "failure": text or failure, "case": str(path)}
 
 
 class Journal:

@@ -149,6 +149,27 @@ def test_a_failing_frame_is_found_among_others_and_kept(monkeypatch, tmp_path):
     assert fuzz_corpus.minimise("model", [frames], lines.append) == ([frames], None)
 
 
+class Crashing(Play):
+    """Raises an error at a frame for the unknown queue pair."""
+
+    def _take(self, frame):
+        super()._take(frame)
+        if is_for_unknown(frame):
+            raise ValueError("as a NIC would")
+
+
+def test_an_episode_that_breaks_is_reduced_and_written_down(monkeypatch, tmp_path):
+    monkeypatch.setattr(fuzz_corpus, "Play", Crashing)
+    monkeypatch.setattr(fuzz_session, "Play", Crashing)
+    monkeypatch.setattr(fuzz_session, "BATCH", 3)
+    monkeypatch.setattr(Crashing, "draw", lambda self, rng, count: harmless(count))
+    monkeypatch.setattr(fuzz_session, "save", lambda *case: fuzz_corpus.save(*case, folder=tmp_path))
+    entry = fuzz_session.run_episode("model", 4, 2, batches=2)
+    assert entry["failure"] == "ValueError: as a NIC would"
+    case = json.loads(fuzz_session.Path(entry["case"]).read_text())
+    assert case["origin"] == "seed 4, episode 2" and [len(batch) for batch in case["batches"]] == [1]
+
+
 def test_a_session_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     played = []
 

@@ -3,13 +3,14 @@
 Sweep: both kinds of NIC; memory delays of none to many round trips with stalls; every packet of both
     directions twice, the second one at once to several round trips later; a hundred lives of a queue pair;
     memory that fails in the first, a middle and the last burst of a packet, and under what the NIC reads.
-Stimulus: messages in both directions; an attacker's writes in the air when its queue pair is destroyed.
+Stimulus: messages in both directions; floods; writes in the air when their queue pair is destroyed.
 Checks: every byte of memory, completions, one outcome for every frame, states and reasons, a NIC that rests.
 Timing: bounded by ``fuzz_bed``.
 """
 
 import random
 
+import fuzz_bed
 import pytest
 from attacks import Kit
 from fuzz_bed import ATTACKER_QPN, FIRST_PSN, KEY, KINDS, PLANES, Bed
@@ -52,6 +53,36 @@ def test_memory_delayed_at_random_while_every_packet_comes_twice(kind, memory):
     assert total[PortCounter.DUPLICATE] >= total[PortCounter.ACCEPTED] > 12
     assert total[PortCounter.ACCEPTED] == play.good_packets
     play.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flood_is_dropped_and_counted_and_stalls_no_port(kind, monkeypatch):
+    """More than a slow memory takes, back to back on both ports."""
+    monkeypatch.setattr(fuzz_bed, "SHORTEST_PS", 1)
+    bed = Bed(kind, write_latency=20_000, outstanding=4)
+    kit = Kit(bed.regions)
+    drafts = [
+        kit.write(FIRST_PSN + number // 4, size=1000, offset=120 * (number // 4), plane=number % 2)
+        for number in range(400)
+    ]
+    bed.post(9000, 9000, 0)
+    before = bed.target_buffer.data.copy()
+    deliver(bed, drafts)
+    bed.until(lambda: bed.completed and not bed.busy)
+    bed.settle()
+    bed.check_messages()
+    bed.check_surroundings()
+    counters = bed.counters()
+    total = {name: sum(port[name] for port in counters.ports) for name in counters.ports[0]}
+    assert total["drop_no_pkt_buffer"] > 0
+    assert total["accepted"] + total["duplicate"] + total["drop_no_pkt_buffer"] >= len(drafts)
+    # Every byte is what it was, or what one of the writes that cover it says.
+    data = bed.target_buffer.data
+    for place in (place for place in range(len(data)) if data[place] != before[place]):
+        covering = range(max(0, (place - 1000) // 120 + 1), min(100, place // 120 + 1))
+        assert data[place] in {(place - 120 * number) & 0xFF for number in covering}
+    bed.close()
 
 
 def connect(bed, pair, first_psn):
