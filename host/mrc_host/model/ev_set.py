@@ -37,6 +37,12 @@ class PathState(IntEnum):
     BACKUP = 5
 
 
+def bit_of(place: i64) -> i64:
+    """The word with one bit set. (Compiled, a literal that is shifted has 32 bits.)"""
+    bit: i64 = 1
+    return bit << place
+
+
 def lowest_of(word: i64) -> i64:
     """Number of the lowest bit that is set in a word of at most 32 bits, which is not 0."""
     place: i64 = 0
@@ -196,28 +202,28 @@ class PlaneEvs:
     def set_good(self, place: i64) -> None:
         """Make an EV GOOD."""
         self._clear(place)
-        self._set_good_word(self.good | 1 << place)
+        self._set_good_word(self.good | bit_of(place))
 
     def set_skip(self, place: i64, turns: int) -> None:
         """Make a GOOD EV SKIP for so many turns, or a SKIP one for at least so many."""
-        self.skip |= 1 << place
+        self.skip |= bit_of(place)
         if self.turns[place] < turns:
             self.turns[place] = turns
 
     def set_bad(self, place: i64) -> None:
         """Make an EV ASSUMED_BAD."""
         self._clear(place)
-        self.bad |= 1 << place
+        self.bad |= bit_of(place)
 
     def set_denied(self, place: i64) -> None:
         """Make an EV DENIED."""
         self._clear(place)
-        self.denied |= 1 << place
+        self.denied |= bit_of(place)
 
     def set_backup(self, place: i64) -> None:
         """Make an EV a backup."""
         self._clear(place)
-        self.skip |= 1 << place
+        self.skip |= bit_of(place)
 
     def set_absent(self, place: i64) -> None:
         """Forget an EV."""
@@ -251,7 +257,7 @@ class PlaneEvs:
             self.turns[place] = left
             return False
         self.turns[place] = 0
-        self.skip &= ~(1 << place)
+        self.skip &= ~bit_of(place)
         return True
 
     def pick_control(self) -> i64:
@@ -268,7 +274,7 @@ class PlaneEvs:
         return first
 
     def _clear(self, place: i64) -> None:
-        keep: i64 = ~(1 << place)
+        keep: i64 = ~bit_of(place)
         self.skip &= keep
         self.bad &= keep
         self.denied &= keep
