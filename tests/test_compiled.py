@@ -22,6 +22,7 @@ SETTINGS = (
     "{kind: trim_storm, switch: p0.t1.1, share: 0.05}]",
     "fabric.trimming={correct_lengths: false}",
     "workload.bytes_per_nic=1048576",
+    "qp.congestion_control=nscc",
 )
 JUDGED = (0, 1)
 """Exit codes of a run that ended; the criteria in the experiment's file do not fit these settings."""

@@ -51,8 +51,8 @@ _PACKAGES = {
     "mrc_host.nic": "base",
     "mrc_host.packets": "peek trim",
 }
-_PLAIN = ("__init__", "replay")
-"""How the names of modules begin that stay plain: they use the model, and nothing waits for them."""
+_PLAIN = ("__init__", "options", "replay")
+"""How the names of modules begin that stay plain: options judge what users write, a replay uses the model."""
 _ROOT = Path(__file__).resolve().parent
 _IMPORT = re.compile(r"^from (mrc_\w+(?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
 

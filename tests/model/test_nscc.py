@@ -129,7 +129,6 @@ def shrink(cc, size):
 
 
 def sack(cc, now, units, ecn=False, rtt=BASE, penalty=0, restore=False):
-    cc.last = units
     cc.on_sack(now, units & 0xFFFFFF, ecn, rtt, penalty, restore)
 
 

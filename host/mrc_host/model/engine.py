@@ -459,7 +459,7 @@ class ModelEngine(Shell, CommandPort):
 
     # -- observation -------------------------------------------------------------------------------------
 
-    def count(self, counter: i64, amount: i64 = 1) -> None:
+    def count(self, counter: i64, amount: int = 1) -> None:
         """Increment a global counter."""
         self.counters[self._global_at + counter] += amount
 

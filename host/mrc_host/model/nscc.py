@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -112,7 +112,7 @@ class NsccParameters:
     base_rtt_min: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
+        limits: tuple[tuple[str, Any, Any], ...] = (  # whole numbers stay whole in the message
             ("mtu", 256, 4096),
             ("base_rtt", TICK_NS, 4095 * TICK_NS),
             ("target_delay", TICK_NS, 4095 * TICK_NS),
@@ -128,7 +128,8 @@ class NsccParameters:
             ("qa_gate", 0, 31),
             ("qa_threshold", 0.0, float(1 << 32)),
             ("base_rtt_min", 0.0, self.base_rtt),
-        ):
+        )
+        for name, low, high in limits:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"cc.{name}", f"between {low} and {high}", value)

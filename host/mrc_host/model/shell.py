@@ -176,7 +176,7 @@ class Shell(ABC):
     # -- observation -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def count(self, counter: i64, amount: i64 = 1) -> None:
+    def count(self, counter: i64, amount: int = 1) -> None:
         """Increment a global counter (``mrc_rtl.records.GlobalCounter``)."""
 
     @abstractmethod
