@@ -21,6 +21,9 @@ QUICKSTART = "experiments/quickstart.yaml"
 GENERATORS = ["mrc_rtl.registers"]
 """Modules that write a file of the repository: `--write` makes it, `--check` fails when it is not current."""
 
+COMPILE = [PYTHON, "-m", "mrc_host.compiler"]
+"""Compiles the model when its source has changed, or says why it runs as plain Python."""
+
 PYTEST = [PYTHON, "-m", "pytest", "--quiet", "-n", "2"]
 """Two workers: a simulation keeps one core busy, and machines with two cores are common."""
 
@@ -36,7 +39,8 @@ def sim(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test packets, fabric, drivers, experiments and everything that crosses layers."""
+    """Test packets, fabric, drivers, experiments and what crosses layers, with the model compiled."""
+    session.run(*COMPILE)
     session.run(*PYTEST, "tests", *session.posargs)
 
 
@@ -50,6 +54,7 @@ def tb(session: nox.Session) -> None:
 def histories(session: nox.Session) -> None:
     """Drive MRC_HISTORIES (default 10,000) random histories through two model NICs; the tests do 300."""
     environment = {"MRC_HISTORIES": os.environ.get("MRC_HISTORIES", "10000")}
+    session.run(*COMPILE)
     session.run(*PYTEST, "tests/model/test_histories.py", *session.posargs, env=environment)
 
 

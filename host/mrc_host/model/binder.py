@@ -35,6 +35,7 @@ _NOT_ECT: Final = int(Ecn.NOT_ECT)
 
 _RTS: Final = int(QpState.RTS)
 _BIND: Final = int(TraceKind.BIND)
+_CONTROL: Final = 1 << 57
 _TICK_PS: Final = int(TICK_PS)
 
 _IDLE: Final = 0
@@ -212,7 +213,7 @@ class Binder:
             packet.timestamp = tick
             if opcode == _REQUEST:
                 self._request_sent(packet)
-        detail = int(packet.ev | tick << 32 | opcode << 48 | int(packet.retransmission) << 56 | 1 << 57)
+        detail = int(packet.ev | tick << 32 | opcode << 48 | int(packet.retransmission) << 56 | _CONTROL)
         shell.trace(_BIND, max(int(packet.qp), 0), int(plane), int(packet.psn), detail)
         self._leave(plane, packet)
 
