@@ -28,7 +28,7 @@ from mypy_extensions import mypyc_attr
 
 from mrc_host.experiment.application import COMPLETION, EVENT, Host
 from mrc_host.fabric.model import Arrival, Fabric
-from mrc_host.nic.base import NEVER, Frame, Outputs, RegisterRead, TraceRecord, Watch
+from mrc_host.nic.base import NEVER, Frame, Nic, Outputs, RegisterRead, TraceRecord, Watch
 
 __all__ = ["PARTS", "FabricLike", "Lockstep", "LockstepResult", "Observer"]
 
@@ -162,6 +162,7 @@ class Lockstep:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
         self._hosts = list(hosts)
+        self._nics: list[Nic] = [host.nic for host in self._hosts]
         self._fabric = fabric
         self._workers = min(workers, len(self._hosts))
         self._drain_ps = max(drain_ps, longest)
@@ -242,12 +243,11 @@ class Lockstep:
     def _deliver(self, until_ps: int) -> None:
         """Let the fabric advance, and hand over what reaches NICs before a time."""
         if self._packets is not None:
-            hosts = self._hosts
+            nics = self._nics
             for packet in self._packets.advance_packets(until_ps):
                 came_by = packet.came_by
                 assert came_by is not None
-                nic = hosts[came_by.host].nic
-                nic.deliver_packet(came_by.plane, packet.time_ps, packet, came_by.macs)
+                nics[came_by.host].deliver_packet(came_by.plane, packet.time_ps, packet, came_by.macs)
             return
         arrivals = self._fabric.advance(until_ps)
         for arrival in arrivals:

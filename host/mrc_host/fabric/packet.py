@@ -113,6 +113,8 @@ class DropReason(IntEnum):
 
 
 _CE: Final = int(Ecn.CE)
+_OVERHEAD: Final = 24
+assert _OVERHEAD == GAP_PREAMBLE_FCS_BYTES
 _NO_WAY: Final[tuple[Port | None, ...]] = (None,)
 
 
@@ -222,7 +224,7 @@ class Packet:
             What :func:`route_key` would return of its frame.
         """
         self.size = size
-        self.wire_bytes = size + GAP_PREAMBLE_FCS_BYTES
+        self.wire_bytes = size + _OVERHEAD
         self.outer_class = traffic_class
         self.queue = QUEUE_OF_CLASS[traffic_class]
         self.key = key
@@ -284,7 +286,7 @@ class Packet:
         self.queue = QUEUE_OF_CLASS[self.outer_class]
         if size < self.size:
             self.size = size
-            self.wire_bytes = size + GAP_PREAMBLE_FCS_BYTES
+            self.wire_bytes = size + _OVERHEAD
             self.trim_lengths = correct_lengths
 
     def info(self) -> FrameInfo | None:
