@@ -33,6 +33,16 @@ def test_every_figure_is_on_the_page():
     assert "| `codec_packets_per_second` | 31,000.5 | 1/s | decode and encode |" in text
 
 
+def test_the_speed_of_the_model_stands_beside_that_of_the_public_simulator():
+    rates = {"model_packets_per_second_8x4": 120_000.0, "model_packets_per_second_8x4_plain": 12_000.0}
+    shares = {"nics": 0.6, "fabric": 0.25, "handover": 0.1, "software": 0.05}
+    names = {**rates, **{f"model_share_{part}_8x4": share for part, share in shares.items()}}
+    bench = {name: {"value": value, "unit": "1", "definition": name} for name, value in names.items()}
+    row = "| 8 | 120,000 | 12,000 | 10.0 | 180,000 to 305,000 | 60% / 25% / 10% / 5% |"
+    assert row in page(None, bench)
+    assert "Speed of the golden model" not in page(None, BENCH)
+
+
 def test_what_was_not_measured_is_left_out():
     assert "nox -s bench" not in page(SYNTHESIS, None)
     assert "LFE5U" not in page(None, BENCH)

@@ -14,6 +14,11 @@ from typing import Any
 __all__ = ["main", "page"]
 
 ROOT = Path(__file__).parents[2]
+MODEL_FABRICS = {"8x4": 8, "64": 64, "128": 128, "512": 512, "1024": 1024}
+"""Hosts of the fabrics on which the golden model is measured, by the end of the measure's name."""
+MODEL_PARTS = ("nics", "fabric", "handover", "software")
+UET_HTSIM = {"8x4": "180,000 to 305,000", "128": "95,000 to 159,000", "1024": "22,000 to 33,000"}
+"""Data packets a second of the public C++ simulator on fabrics of about that size."""
 GOALS = {"lut4": "at most 15,000, aim 12,000", "block_ram": "at most 36", "fmax_mhz": "at least 50, aim 80"}
 
 
@@ -60,6 +65,33 @@ def _bench(data: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def _model(data: dict[str, Any]) -> list[str]:
+    """Speed of the golden model against the public C++ simulator, one row for each fabric."""
+    rows = []
+    for name, hosts in MODEL_FABRICS.items():
+        compiled = data.get(f"model_packets_per_second_{name}")
+        plain = data.get(f"model_packets_per_second_{name}_plain")
+        if compiled is None or plain is None:
+            continue
+        shares = " / ".join(f"{data[f'model_share_{part}_{name}']['value']:.0%}" for part in MODEL_PARTS)
+        speed, slow = compiled["value"], plain["value"]
+        public = UET_HTSIM.get(name, "")
+        rows.append(f"| {hosts} | {speed:,.0f} | {slow:,.0f} | {speed / slow:.1f} | {public} | {shares} |")
+    if not rows:
+        return []
+    return [
+        "## Speed of the golden model",
+        "",
+        "`python -m mrc_host.bench --only model`: data packets a second of one core, and where the time of "
+        "the compiled model goes. uet-htsim is the public C++ simulator, on fabrics of that size.",
+        "",
+        f"| hosts | compiled | plain Python | ratio | uet-htsim | {' / '.join(MODEL_PARTS)} |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
 def page(synthesis: dict[str, Any] | None, bench: dict[str, Any] | None) -> str:
     """Return the page.
 
@@ -77,6 +109,7 @@ def page(synthesis: dict[str, Any] | None, bench: dict[str, Any] | None) -> str:
     if synthesis:
         lines += _synthesis(synthesis)
     if bench:
+        lines += _model(bench)
         lines += _bench(bench)
     return "\n".join(lines).rstrip() + "\n"
 
