@@ -108,7 +108,9 @@ def main() -> int:
     """Run the benches with counters, and print what they reached."""
     arguments = sys.argv[1:] or [*BENCHES, "-k", "nic or 64"]
     with tempfile.TemporaryDirectory(prefix="coverage-") as folder:
-        command = [sys.executable, "-m", "pytest", "--quiet", "-n", "0", "--coverage-to", folder, *arguments]
+        command = [sys.executable, "-m", "pytest", "--quiet", "-n", "0"]
+        # Counters make models several times as large, and their compilation as long.
+        command += ["--timeout", "7200", "--coverage-to", folder, *arguments]
         code = subprocess.run(command, check=False).returncode
         blocks: dict[str, Block] = {}
         for data in sorted(Path(folder).glob("*.dat")):
