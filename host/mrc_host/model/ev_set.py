@@ -38,9 +38,13 @@ class PathState(IntEnum):
 
 
 def bit_of(place: i64) -> i64:
-    """The word with one bit set. (Compiled, a literal that is shifted has 32 bits.)"""
-    bit: i64 = 1
-    return bit << place
+    """The word with one bit set, of at most 62.
+
+    Compiled, a 1 that is shifted is one of 32 bits, also when a variable holds it: so this shifts twice.
+    """
+    half: i64 = place >> 1
+    word: i64 = 1 << half
+    return word << (place - half)
 
 
 def lowest_of(word: i64) -> i64:
