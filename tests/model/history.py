@@ -6,8 +6,10 @@ written as a file. ``python tests/model/history.py 17`` plays the history of a s
 file that file; ``mrc run FILE --nic model`` runs it too, and shows what a run shows.
 """
 
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from history_draw import draw_history
@@ -23,7 +25,25 @@ from mrc_host.experiment.testbed import build_testbed, set_up
 US = 1_000_000
 DRAIN_PS = 300 * US
 SHRINK_SECONDS = 60
+SECONDS_OF_PROCESSOR = 60
+"""What a history may take before it counts as one that does not end; most take a tenth of a second."""
 FAILURES = Path(__file__).parents[2] / "runs" / "histories"
+
+
+@contextmanager
+def _bounded():
+    """End a model that computes without end."""
+
+    def give_up(*_):
+        raise Violation("everything ends", f"{SECONDS_OF_PROCESSOR} s of processor time and no end")
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS_OF_PROCESSOR)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def watch(experiment):
@@ -39,7 +59,8 @@ def watch(experiment):
         set_up(testbed)
         promises = Promises(testbed)
         lockstep = Lockstep(testbed.hosts, testbed.fabric, drain_ps=DRAIN_PS, observer=promises, packets=True)
-        promises.finish(lockstep.run(round(experiment.limits.simulated_time_us * US)))
+        with _bounded():
+            promises.finish(lockstep.run(round(experiment.limits.simulated_time_us * US)))
         return promises
     finally:
         testbed.close()

@@ -47,10 +47,19 @@ def planted(name):
     return stack
 
 
-@mutant("bytes are written once", ReceiveTracker, "claimed")
-def forgets_duplicates(original):
-    """Every packet inside the window is taken for a new one."""
-    return lambda tracker, distance: False
+@mutant("bytes are written once", ModelResponder, "_count")
+def writes_duplicates(original):
+    """A duplicate is answered and counted as it should be, and written again."""
+
+    def count(responder, packet, outcome):
+        if outcome == PortCounter.DUPLICATE and packet.length:
+            domain, length = responder.qps[packet.qp].protection_domain, packet.length
+            at = responder._regions.translate(packet.remote_key, domain, packet.address, length, True)
+            responder._memory.write(at, packet.payload)
+            responder._memory.watches(responder._shell.now_ps, at, length, responder._watches)
+        original(responder, packet, outcome)
+
+    return count
 
 
 @mutant("completion comes after placement", SendSide, "complete_up_to")
