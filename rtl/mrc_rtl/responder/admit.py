@@ -12,11 +12,12 @@ from ..config import NicConfig
 from ..records import PORT_COUNTERS, AnswerKind, PortCounter, Trimmed
 from ..stream import TableBus
 from ..tables import QpErrorReason, QpState
+from .admitted import admitted
 from .buffer_ledger import BufferLedger
 from .claim_bits import ClaimBits
-from .intake import Intake, admitted
+from .intake import Intake
 from .nack_limit import NackLimit
-from .peer_search import PeerSearch
+from .peer_search import PeerSearch, share_contexts
 from .receive_contexts import ReceiveContexts, is_receiving
 from .record_memory import RecordPort
 from .verdict import Verdict
@@ -130,7 +131,7 @@ class Admission(wiring.Component):
         for plane, port in enumerate(self.records):
             wiring.connect(m, intake.records[plane], wiring.flipped(port))
         m.submodules.search = search = PeerSearch(self.config)
-        self._share_contexts(m, intake.context, search, contexts)
+        share_contexts(m, intake.context, search, contexts)
         region_free = Signal()
         hand_over = Signal()
         m.d.comb += [
@@ -202,24 +203,6 @@ class Admission(wiring.Component):
         deciding = self._decide(m, contexts, claims, entering, move, behind.asked, decide_free)
         m.d.comb += self.idle.eq(contexts.idle & ~(intake.busy | waiting | deciding))
         return m
-
-    def _share_contexts(self, m: Module, intake: Any, search: Any, contexts: Any) -> None:
-        """Intake reads when it wants to; the search in the cycles between."""
-        port = contexts.context
-        m.d.comb += [
-            port.reading.eq(intake.reading | (search.busy & ~search.done)),
-            port.enable.eq(intake.enable | search.enable),
-            port.qp.eq(Mux(intake.enable, intake.qp, search.qp)),
-            port.row.eq(Mux(intake.enable, intake.row, search.row)),
-            port.state_enable.eq(intake.state_enable),
-            search.grant.eq(search.enable & ~intake.enable),
-            *(reader.data.eq(port.data) for reader in (intake, search)),
-            intake.state.eq(port.state),
-            intake.busy.eq(port.busy),
-            contexts.state_enable[1].eq(search.busy),
-            contexts.state_qp[1].eq(search.qp),
-            search.state.eq(contexts.state[1]),
-        ]
 
     # Decide ------------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ from .. import layouts, records, tables, wire
 from ..config import QP_NUMBER_BASE, NicConfig
 from ..records import PortCounter, Trimmed
 from ..wire import Opcode
+from .admitted import admitted
 from .frame_words import WORD_BYTES
 from .header_parser import BODY_OFFSET, BTH_OFFSET, UDP_OFFSET
 from .normaliser import IP_OFFSET
 from .receive_contexts import ContextRead, context_field, context_word, is_receiving
 from .record_memory import FINDINGS_WORD, FIRST_WORD, RecordPort, findings, reading_order, row_words
 
-__all__ = ["Intake", "admitted"]
+__all__ = ["Intake"]
 
 _FEEDBACK = (Opcode.ACKNOWLEDGE, Opcode.SACK, Opcode.NACK)
 _ENDPOINT = (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE)
@@ -26,20 +27,6 @@ _IMMEDIATE = tuple(opcode for opcode in Opcode if wire.has_immediate(opcode))
 
 #: Lanes in which RETH begins, without TSETH and behind it; peer addresses begin where RETH does without.
 _EARLY, _LATE = 6, 2
-
-
-def admitted(config: NicConfig) -> data.StructLayout:
-    """A packet behind its first checks.
-
-    ``outcome``: decided already, ACCEPTED: a write to be decided. ``from_peer``: a write from the peer of its
-    QP. ``probe``, ``request``: a reliability probe, an endpoint request to be answered; its ``psn`` is then
-    what :func:`mrc_rtl.records.refused_packet` says.
-    """
-    place = records.place_command(config)
-    kept = {name: place.members[name] for name in place.members if name not in ("drop", "bus_address")}
-    found = {"trimmed": 2, "outcome": 5, "from_peer": 1, "probe": 1, "request": 1}
-    of_message = {"rqmsn": 16, "message_number": 16, "message_length": 32, "immediate_value": 32}
-    return data.StructLayout({**kept, **found, **of_message})
 
 
 class Intake(wiring.Component):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from ..entry_memory import ENTRY_WORDS
 from ..records import peer_query, peer_update
 from .receive_contexts import context_word, is_receiving
 
-__all__ = ["PeerSearch"]
+__all__ = ["PeerSearch", "share_contexts"]
 
 #: Where a search begins is remembered for so many groups of sources.
 _HINTS = 8
@@ -170,3 +170,22 @@ class PeerSearch(wiring.Component):
                     m.next = "IDLE"
         m.d.comb += self.busy.eq(~states.ongoing("IDLE"))
         return m
+
+
+def share_contexts(m: Module, intake: Any, search: PeerSearch, contexts: Any) -> None:
+    """Let intake read the contexts when it wants to, and a search in the cycles between."""
+    port = contexts.context
+    m.d.comb += [
+        port.reading.eq(intake.reading | (search.busy & ~search.done)),
+        port.enable.eq(intake.enable | search.enable),
+        port.qp.eq(Mux(intake.enable, intake.qp, search.qp)),
+        port.row.eq(Mux(intake.enable, intake.row, search.row)),
+        port.state_enable.eq(intake.state_enable),
+        search.grant.eq(search.enable & ~intake.enable),
+        *(reader.data.eq(port.data) for reader in (intake, search)),
+        intake.state.eq(port.state),
+        intake.busy.eq(port.busy),
+        contexts.state_enable[1].eq(search.busy),
+        contexts.state_qp[1].eq(search.qp),
+        search.state.eq(contexts.state[1]),
+    ]

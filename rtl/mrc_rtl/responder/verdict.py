@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
 from ..records import AnswerKind, PortCounter, Trimmed
-from .intake import admitted
+from .admitted import admitted
 
 __all__ = ["Verdict"]
 
