@@ -15,7 +15,6 @@ from history_promises import Violation
 from mrc_host.experiment.load import load_experiment
 from mrc_host.model.engine import ModelEngine
 from mrc_host.model.ev_set import EvSet, PathState
-from mrc_host.model.feedback import Feedback
 from mrc_host.model.immediates import Immediates
 from mrc_host.model.receive_tracker import ReceiveTracker
 from mrc_host.model.regions import HostMemory
@@ -152,24 +151,6 @@ def skips_a_hole(original):
         return passed
 
     return place
-
-
-@mutant("everything ends", Feedback, "_timeout")
-def never_times_out(original):
-    """The retransmission timer does nothing, nor do probes of the tail."""
-    return lambda feedback, qp: None
-
-
-@mutant("trackers stay inside the window", Feedback, "_resize")
-def opens_the_window(original):
-    """The window is one packet larger than what the receiver tracks."""
-    return lambda feedback, qp, mpr_psns: original(feedback, qp, mpr_psns + 1)
-
-
-@mutant("everything ends", ModelResponder, "_nack")
-def never_answers_trims(original):
-    """A trimmed packet counts as arrived at the receiver's port, and is forgotten."""
-    return lambda responder, qp, packet, reason: None
 
 
 @mutant("everything ends", ModelRequester, "on_ack")

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from history import play, watch
 from history_draw import draw_history
+from history_promises import Violation
 
 from mrc_host.experiment.load import load_experiment, parse_experiment
 from mrc_host.experiment.script import ACTIONS
@@ -35,7 +36,7 @@ MISTAKES = {
     "forgets_duplicates_in_counters": 20,
     "writes_too_much": 20,
 }
-"""Mistakes that are planted here, and how many seeds may pass before one shows; the session plants all."""
+"""Mistakes that are planted here, and how many seeds may pass before one shows; ``history_mutants.py`` has more."""
 
 
 CHANGES = (
@@ -86,6 +87,21 @@ def test_everything_happens():
     wanted |= {f"EV {change}" for change in CHANGES}
     wanted |= {f"port counter {name}" for name in COUNTERS}
     assert not wanted - set(seen), wanted - set(seen)
+
+
+def test_what_no_mistake_shows_is_noticed_too():
+    """States that the models' own structure rules out."""
+    promises = watch(parse_experiment(draw_history(4)))
+    promises.advanced(0)
+    side = promises.testbed.nics[0]._engine.requester.side
+    words = side.qps[0].evs.planes[0]
+    good, words.bad = words.good, words.good
+    with pytest.raises(Violation, match="in two states"):
+        promises.advanced(0)
+    words.good, words.bad = good, 0
+    side.qps[0].tracker.next += promises.testbed.config.mpr_psns + 1
+    with pytest.raises(Violation, match="PSNs outstanding"):
+        promises.advanced(0)
 
 
 def plant(*arguments):
