@@ -36,7 +36,7 @@ MISTAKES = {
     "forgets_duplicates_in_counters": 20,
     "writes_too_much": 20,
 }
-"""Mistakes that are planted here, and how many seeds may pass before one shows; ``history_mutants.py`` has more."""
+"""Mistakes planted here, and how many seeds may pass before one shows; ``history_mutants.py`` has more."""
 
 
 CHANGES = (
