@@ -44,6 +44,7 @@ class TransmitPath(wiring.Component):
                 "packet": Out(stream.Signature(slot_packet(config))),
                 "ready": Out(stream.Signature(ready_slot(config))),
                 "error": Out(stream.Signature(records.qp_error(config))),
+                "read_errors": Out(8),
                 "plan": In(stream.Signature(records.transmit_plan(config))),
                 "image_read": Out(1),
                 "image_row": Out(records.image_row_bits(config)),
@@ -72,7 +73,12 @@ class TransmitPath(wiring.Component):
         for inner, outer in zip(transmitter.ports, self.ports, strict=True):
             wiring.connect(m, inner, wiring.flipped(outer))
         wiring.connect(m, transmitter.free, fetch.free)
+        read_errors = self.config.planes * records.PORT_COUNTERS + records.GlobalCounter.READ_ERRORS
+        m.d.sync += self.read_errors.eq(
+            self.read_errors + (fetch.counter.valid & (fetch.counter.payload.index == read_errors))
+        )
         m.d.comb += [
+            fetch.counter.ready.eq(1),
             transmitter.settings.eq(self.settings),
             fetch.read_slot.eq(transmitter.read_slot),
             fetch.read_beat.eq(transmitter.read_beat),
@@ -131,7 +137,7 @@ async def read_errors_and_discards(dut) -> None:
         wrong += bool(job.payload) and not world.bad_addresses.isdisjoint(touched)
     assert wrong > 5
     await world.finish(20_000)
-    assert len(world.errors) == wrong
+    assert len(world.errors) == int(dut.read_errors.value) == wrong
     assert world.discarded > 5
     world.check_counters()
 

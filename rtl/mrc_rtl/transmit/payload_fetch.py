@@ -69,6 +69,8 @@ class PayloadFetch(wiring.Component):
         Taken in any order and in every cycle.
     error : Out(stream of :func:`mrc_rtl.records.qp_error`)
         Reason LOCAL_READ.
+    counter : Out(stream of :func:`mrc_rtl.records.counter_event`)
+        READ_ERRORS, one per packet of which a beat came with an error.
     idle : Out(1)
         All slots are free and no request waits.
 
@@ -88,6 +90,7 @@ class PayloadFetch(wiring.Component):
                 "read_data": Out(config.data_width),
                 "free": In(stream.Signature(slot_record(config))),
                 "error": Out(stream.Signature(records.qp_error(config))),
+                "counter": Out(stream.Signature(records.counter_event(config))),
                 "idle": Out(1),
             }
         )
@@ -235,18 +238,29 @@ class PayloadFetch(wiring.Component):
             self.ready.valid.eq(head_there & ~head_failed),
             self.ready.payload.slot.eq(entry.data.slot),
             self.ready.payload.qp.eq(entry.data.qp),
-            self.error.valid.eq(head_there & head_failed),
+            self.error.valid.eq(head_there & head_failed & ~self.counter.valid),
             self.error.payload.qp.eq(entry.data.qp),
             self.error.payload.reason.eq(tables.QpErrorReason.LOCAL_READ),
+            self.counter.payload.index.eq(
+                config.planes * records.PORT_COUNTERS + records.GlobalCounter.READ_ERRORS
+            ),
         ]
         returned = Signal(slots)
-        with m.If(self.error.valid & self.error.ready):
+        reported = self.error.valid & self.error.ready
+        with m.If(self.counter.ready):
+            m.d.sync += self.counter.valid.eq(0)
+        with m.If(reported):
             m.d.comb += returned.bit_select(entry.data.slot, 1).eq(1)
-        with m.If(head_there & Mux(head_failed, self.error.ready, self.ready.ready)):
+            m.d.sync += self.counter.valid.eq(1)
+        with m.If(head_there & Mux(head_failed, reported, self.ready.ready)):
             m.d.sync += handed.eq(handed + 1)
         m.d.sync += free_slots.eq(free_slots & ~chosen | released | returned)
         m.d.comb += self.idle.eq(
-            slot_there & (free_slots | (1 << slot)[:slots]).all() & (requested == handed) & ~self.fetch.valid
+            slot_there
+            & (free_slots | (1 << slot)[:slots]).all()
+            & (requested == handed)
+            & ~self.fetch.valid
+            & ~self.counter.valid
         )
         return m
 
