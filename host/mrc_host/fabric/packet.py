@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FRESH",
+    "HOPS_MAXIMUM",
     "QUEUES",
     "DropReason",
     "Packet",
@@ -48,7 +49,7 @@ BLOCK = wire.USID_BLOCK.to_bytes(wire.USID_BLOCK_BITS // 8, "big")
 """What addresses of uSID lists begin with."""
 FRESH = -1
 """Value of :attr:`Packet.hop` while the hooks of the NIC's link have to act on the packet."""
-HOPS_MAXIMUM = 32
+HOPS_MAXIMUM: Final = 32
 """No list of uSIDs leads through so many switches: above it, a hop limit does not matter."""
 
 

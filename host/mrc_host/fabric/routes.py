@@ -13,8 +13,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from mrc_host.fabric.packet import Packet
-from mrc_host.fabric.switch import Header, build_tables
+from mrc_host.fabric.packet import DESTINATION_AT, HOP_LIMIT_AT, HOPS_MAXIMUM, Packet
+from mrc_host.fabric.switch import ADDRESS_BYTES, Header, build_tables
 from mrc_host.fabric.topology import Topology
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ __all__ = ["Route", "RouteFinder"]
 
 REMEMBERED_PER_PORT = 1 << 16
 """Ways kept for each direction; then they are forgotten, and found again when they are needed."""
+
+_BEFORE_ADDRESS = bytes(HOP_LIMIT_AT) + bytes((HOPS_MAXIMUM + 1,)) + bytes(DESTINATION_AT - HOP_LIMIT_AT - 1)
+"""What stands before the destination in a frame of which nothing else matters: hops for every way."""
 
 
 class Route:
@@ -117,7 +120,9 @@ class RouteFinder:
             came_by.routes.clear()
 
     def _walk(self, packet: Packet, came_by: Port) -> Route:
-        header = Header(packet.original)
+        key = packet.key
+        # Where the destination decides alone, no frame has to be made for it.
+        header = Header(_BEFORE_ADDRESS + key if len(key) == ADDRESS_BYTES else packet.original)
         outputs: list[Port | None] = []
         destinations: list[bytes] = []
         segments_left: list[int] = []

@@ -295,7 +295,7 @@ class ModelPacket(Packet):
             self.destination_qpn = _ENDPOINT_QPN
             if template is not None and template.encapsulated and not self.outer_source:
                 self.outer_source = int.from_bytes(template.outer_source(self.plane), "big")
-        if template is not None and template.encapsulated and not self.outer_destination:
+        if template is not None and template.reaches_all and not self.outer_destination:
             key = template.key(self.plane, self.ev)
         else:
             key = route_key(self.original)

@@ -7,6 +7,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from mrc_host.fabric.packet import HOPS_MAXIMUM
 from mrc_rtl import wire
 from mrc_rtl.tables import TEMPLATE_IMAGE_OFFSET, TEMPLATE_WORDS, Encapsulation
 
@@ -42,6 +43,8 @@ class Template:
         Numbers of the hosts in them.
     udp_port, partition_key, destination_qpn : int
     hop_limit, outer_hop_limit : int
+    reaches_all : bool
+        There is an outer header whose destination alone decides the way: its hops do not run out.
     """
 
     __slots__ = (
@@ -59,6 +62,7 @@ class Template:
         "inner",
         "outer_hop_limit",
         "partition_key",
+        "reaches_all",
         "source",
         "source_host",
         "udp_port",
@@ -73,10 +77,12 @@ class Template:
         self._keys: list[bytes | None] = []
         at = wire.ETHERNET.bytes
         self.outer_hop_limit: int = 0
+        self.reaches_all: bool = False
         self._outer_source: int = 0
         self._outer_destination: int = 0
         if self.encapsulated:
             self.outer_hop_limit = image[at + wire.IPV6.byte_offset("hop_limit")]
+            self.reaches_all = self.outer_hop_limit > HOPS_MAXIMUM
             self._outer_source = int.from_bytes(image[at + _ADDRESS_AT : at + _ADDRESS_AT + 16], "big")
             self._outer_destination = int.from_bytes(image[at + _ADDRESS_AT + 16 : at + 40], "big")
             at += wire.IPV6.bytes
