@@ -102,6 +102,15 @@ def test_denied_evs_carry_nothing_until_they_are_allowed(tmp_path: Path) -> None
     assert [row["psn"] for row in packets(tmp_path)[:4]] == [0xFFFFFE, 0xFFFFFF, 0, 1]
 
 
+def test_what_ends_ends_before_the_next_begins(tmp_path: Path) -> None:
+    later = {"do": "deny_evs", "host": 0, "ev": list(EVS[:3]), "from_us": 40, "to_us": 80}
+    sooner = {**later, "from_us": 10, "to_us": 40}
+    played(tmp_path, sends(bytes=60_000), script=[later, sooner])
+    first = packets(tmp_path)[0]["time_ps"]
+    used = {row["ev"] for row in packets(tmp_path) if 45 < (row["time_ps"] - first) / 1e6 < 75}
+    assert used == {EVS[3]}
+
+
 def test_a_disabled_port_sends_nothing_and_the_peer_is_told(tmp_path: Path) -> None:
     action = {"do": "disable_port", "host": 0, "plane": 1, "from_us": 20, "to_us": 60}
     result = played(tmp_path, sends(bytes=60_000), script=[action])

@@ -215,16 +215,15 @@ class RunningScript:
             action.require(contexts[action.host])
 
     def start(self, start_ps: int, hosts: Sequence[Host]) -> None:
-        """Put all actions on the agendas of their hosts."""
+        """Put all actions on the agendas of their hosts; what ends at a time ends before what begins then."""
+        calls: list[tuple[int, bool, int]] = []
         for place, action in enumerate(self.actions):
-            host = hosts[action.host]
-            host.schedule(
-                start_ps + round(action.from_us * MICROSECOND_PS), partial(self._begin, place, host)
-            )
+            calls.append((round(action.from_us * MICROSECOND_PS), True, place))
             if action.to_us is not None:
-                host.schedule(
-                    start_ps + round(action.to_us * MICROSECOND_PS), partial(self._end, place, host)
-                )
+                calls.append((round(action.to_us * MICROSECOND_PS), False, place))
+        for after_ps, begins, place in sorted(calls):
+            host = hosts[self.actions[place].host]
+            host.schedule(start_ps + after_ps, partial(self._begin if begins else self._end, place, host))
 
     def check_begun(self, simulated_us: float) -> None:
         """Refuse a run that ended before an action began.
