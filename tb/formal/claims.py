@@ -142,7 +142,7 @@ CLAIMS = (
         make=lambda: ImmediatesProof(ProofConfig(qps=2, immediates=4, receive_queue_depth=4)),
         mode="induction",
         depth=2,
-        cover_depth=26,
+        cover_depth=20,
         solver="yices",
         mutations=(
             Mutation("responder.immediates", "with m.If(beyond | mark.valid):", "with m.If(mark.valid):"),

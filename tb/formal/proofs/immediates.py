@@ -129,7 +129,7 @@ class ImmediatesProof(Proof):
             # Nothing is delivered by a QP that failed or was not started, or without a request.
             Assert(implies(self.delivers, self.active & (self.posted != self.used))),
             Assert(implies(opened.state("DELIVER") & ours, self.posted != self.used)),
-            Cover(self.block.nak.valid & ours & (self.next == 1)),
+            Cover(self.block.nak.valid & ours & (self.next == 0)),
         ]
 
     def _refused(self) -> Value:
@@ -219,7 +219,7 @@ class ImmediatesProof(Proof):
                 )
             ),
             Assert(implies(opened.state("DELIVER") & ours, self._complete())),
-            Cover(ends & (number == 1)),
+            Cover(ends & (number == 0)),
             Cover(arrives & (number == 2) & (self.next == 0)),
         ]
 
@@ -253,5 +253,5 @@ class ImmediatesProof(Proof):
             Assert(implies(self.delivers & now & written, self.block.completion.payload.wr_id == request)),
             Assert(implies(written, row.as_value()[:64] == request)),
             Assert(implies(opened.state("DELIVER") & now, read.as_value() == row.as_value())),
-            Cover(self.delivers & now & written & (slot == 1)),
+            Cover(self.delivers & now & written),
         ]
