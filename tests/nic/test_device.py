@@ -130,6 +130,7 @@ def test_the_walk_to_rts_fills_the_tables(context):
     assert (pair.state, pair.number) == (QpState.RTS, 0x100)
     assert pair.endpoint(5) == Endpoint(
         0x100, 5, OWN, 1, 32,
+        svc_time=DeviceFlag.SVC_TIME in GATEWARE_FLAGS,
         probe_answers=DeviceFlag.PROBE_ANSWERS in GATEWARE_FLAGS,
         endpoint_answers=DeviceFlag.ENDPOINT_ANSWERS in GATEWARE_FLAGS,
     )  # fmt: skip
