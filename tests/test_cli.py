@@ -87,7 +87,10 @@ def test_start_imports_no_subcommand() -> None:
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert result.stdout.splitlines()[-1] == "['mrc_host', 'mrc_host.cli', 'mrc_host.compiled', 'mrc_host.errors']"
+    assert (
+        result.stdout.splitlines()[-1]
+        == "['mrc_host', 'mrc_host.cli', 'mrc_host.compiled', 'mrc_host.errors']"
+    )
 
 
 def test_start_is_quick() -> None:
