@@ -27,6 +27,7 @@ __all__ = ["MEGABYTES", "ModelSpeed", "f_experiment", "measure", "measure_apart"
 
 MESSAGE_BYTES = 2_000_000
 LIMIT_PS = 10**10
+PAGE_BYTES = 4096
 DRAIN_PS = 10**7
 HOSTS_PER_T0 = 4
 T0_MAXIMUM = 32
@@ -131,6 +132,10 @@ def measure(hosts: int, megabytes: float) -> ModelSpeed:
     testbed = build_testbed(parse_experiment(f_experiment(hosts, megabytes)), NicKinds(("model",)))
     set_up(testbed)
     lockstep = Lockstep(testbed.hosts, testbed.fabric, drain_ps=DRAIN_PS, packets=True)
+    for host in testbed.hosts:
+        # The system hands out memory at the first write to it, which is not the simulation's time.
+        pages = host.nic.memory[::PAGE_BYTES]
+        pages[:] = pages.copy()
     started = time.process_time()
     result = lockstep.run(LIMIT_PS)
     seconds = time.process_time() - started
