@@ -19,6 +19,7 @@ from formal.claims import CLAIMS
 from formal.mutation import Mutation, mutated
 from formal.proof import Proof
 from formal.runner import Claim, run_covers, run_mutation, run_proof
+from formal.sizes import ProofConfig
 from mrc_rtl.responder import buffer_ledger
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +30,7 @@ class Counter(Proof):
     """Counts to a limit when it may; ``bound`` is claimed, ``allowed`` says whether it may."""
 
     def __init__(self, bound: int, allowed: bool = True) -> None:
-        super().__init__()
+        super().__init__(ProofConfig())
         self.bound, self.allowed = bound, allowed
 
     def describe(self, m: Module) -> None:

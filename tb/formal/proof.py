@@ -4,6 +4,8 @@ from typing import Any
 
 from amaranth.hdl import ClockDomain, Elaboratable, Module, Value
 
+from mrc_rtl.config import NicConfig
+
 __all__ = ["Proof", "implies"]
 
 
@@ -13,13 +15,19 @@ class Proof(Elaboratable):
     A subclass adds all of it in :meth:`describe`. Registers begin with their reset values and are never
     reset again; what memories hold at first is anything.
 
+    Parameters
+    ----------
+    config : NicConfig
+        Sizes of the block.
+
     Attributes
     ----------
     domain : ClockDomain
         Of the block; its clock is the only port.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: NicConfig) -> None:
+        self.config = config
         self.domain = ClockDomain("sync", reset_less=True)
 
     def describe(self, m: Module) -> None:

@@ -6,13 +6,28 @@ The texts are put together by :mod:`mrc_host.experiment.load`, which knows file 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Flag", "Name", "Section", "WindowFraction", "choice", "number", "refuse", "text", "whole"]
+__all__ = [
+    "Flag",
+    "Name",
+    "Section",
+    "WindowFraction",
+    "check_kind",
+    "choice",
+    "number",
+    "refuse",
+    "register_kind",
+    "text",
+    "whole",
+]
+
+Kind = TypeVar("Kind", bound=type)
 
 
 class Section(BaseModel):
@@ -26,6 +41,60 @@ def refuse(expected: str, value: Any) -> PydanticCustomError:
     return PydanticCustomError(
         "mrc_config", "must be {expected}, got {value}", {"expected": expected, "value": value}
     )
+
+
+def register_kind(kinds: dict[str, Any], name: str, what: str) -> Callable[[Kind], Kind]:
+    """Return a class decorator that makes a kind of section known under a name.
+
+    Parameters
+    ----------
+    kinds : dict
+        Kinds by name; gets the class.
+    name : str
+    what : str
+        What has the name, for the message: "a fault".
+
+    Raises
+    ------
+    ValueError
+        When decorating: there is one of that name.
+    """
+
+    def register(kind: Kind) -> Kind:
+        if name in kinds:
+            raise ValueError(f"name of {what} must be new, got {name!r} again")
+        kinds[name] = kind
+        return kind
+
+    return register
+
+
+def check_kind(
+    value: Any, base: type[Section], kinds: Mapping[str, type[Section]], what: str, joint: str = ", "
+) -> Any:
+    """Validate a section by the kind that one of its keys names, for a field of a schema.
+
+    Parameters
+    ----------
+    value : Any
+        Of the file, or a section that is validated already.
+    base : type of Section
+        Of all kinds.
+    kinds : mapping
+        Kinds by name.
+    what : str
+        The section and that key, for the message: "a fault with kind".
+    joint : str
+        Between the names of the kinds there.
+    """
+    if isinstance(value, base):
+        return value
+    if not isinstance(value, dict):
+        raise refuse("a mapping of keys to values", value)
+    kind = value.get(what.rsplit(" ", 1)[1])
+    if not isinstance(kind, str) or kind not in kinds:
+        raise refuse(f"{what}: {joint.join(sorted(kinds))}", kind)
+    return kinds[kind].model_validate(value)
 
 
 def whole(low: int, high: int, unit: str = "") -> BeforeValidator:

@@ -19,6 +19,7 @@ from mrc_host.experiment.fields import (
     Name,
     Section,
     WindowFraction,
+    check_kind,
     choice,
     number,
     refuse,
@@ -283,14 +284,7 @@ class Runner(Section):
 
 
 def _check_workload(value: Any) -> Any:
-    if isinstance(value, Traffic):
-        return value
-    if not isinstance(value, dict):
-        raise refuse("a mapping of keys to values", value)
-    kind = value.get("kind")
-    if kind not in WORKLOADS:
-        raise refuse(f"a section with kind: {' or '.join(sorted(WORKLOADS))}", kind)
-    return WORKLOADS[kind].model_validate(value)
+    return check_kind(value, Traffic, WORKLOADS, "a section with kind", " or ")
 
 
 class Experiment(Section):

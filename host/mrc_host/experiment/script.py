@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from mrc_host.errors import ConfigError
-from mrc_host.experiment.fields import Section, number, refuse, whole
+from mrc_host.experiment.fields import Section, check_kind, number, refuse, register_kind, whole
 from mrc_host.fabric.faults.base import Numbers
 from mrc_host.nic.device import Context, DeviceFlag, EvKey, EvProfile, EvState, EvStateChange
 from mrc_rtl.wire import EV
@@ -103,26 +103,12 @@ Kind = TypeVar("Kind", bound=type[Action])
 
 def register_action(name: str) -> Callable[[Kind], Kind]:
     """Return a class decorator that makes a kind of action known under a name."""
-
-    def register(action: Kind) -> Kind:
-        if name in ACTIONS:
-            raise ValueError(f"name of an action must be new, got {name!r} again")
-        ACTIONS[name] = action
-        return action
-
-    return register
+    return register_kind(ACTIONS, name, "an action")
 
 
 def check_action(value: Any) -> Any:
     """Validate one action of a file by its kind, for a field of a schema."""
-    if isinstance(value, Action):
-        return value
-    if not isinstance(value, dict):
-        raise refuse("a mapping of keys to values", value)
-    kind = value.get("do")
-    if kind not in ACTIONS:
-        raise refuse(f"an action with do: {', '.join(sorted(ACTIONS))}", kind)
-    return ACTIONS[kind].model_validate(value)
+    return check_kind(value, Action, ACTIONS, "an action with do")
 
 
 @register_action("deny_evs")

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from mrc_host.errors import ConfigError
-from mrc_host.experiment.fields import Section, choice, number, refuse, whole
+from mrc_host.experiment.fields import Section, choice, number, refuse, register_kind, whole
 
 __all__ = [
     "WORKLOADS",
@@ -180,11 +180,8 @@ def register_workload(name: str) -> Callable[[Kind], Kind]:
     """Return a class decorator that makes a workload known under a name."""
 
     def register(workload: Kind) -> Kind:
-        if name in WORKLOADS:
-            raise ValueError(f"workload name must be new, got {name!r} again")
         workload.name = name
-        WORKLOADS[name] = workload
-        return workload
+        return register_kind(WORKLOADS, name, "a workload")(workload)
 
     return register
 

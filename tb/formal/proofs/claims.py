@@ -3,7 +3,6 @@
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Signal
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.responder import claim_bits as under_proof
 
 from ..opened import Opened
@@ -22,15 +21,7 @@ class ClaimsProof(Proof):
     when it was inside the window and not claimed when it was read. The window moves by any distance, but
     over the watched PSN only after that was claimed (:class:`formal.proofs.tracker.TrackerProof`). A QP is
     cleared while no packet of it is looked at.
-
-    Parameters
-    ----------
-    config : NicConfig
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Claim, move the window and clear in any order."""

@@ -6,7 +6,6 @@ from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Cat, Const, Cover, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.responder import immediates as under_proof
 
 from ..opened import Opened, free_inputs, keeps_offer
@@ -20,15 +19,7 @@ class ImmediatesProof(Proof):
 
     Assumed: offers stay until they are taken. Everything else comes at will: messages in any order, twice or
     never, requests that are posted late or changed, QPs that begin anew at any time.
-
-    Parameters
-    ----------
-    config : NicConfig
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Stash, advance, post and begin anew in any order."""

@@ -3,7 +3,6 @@
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Cat, Cover, Module, Mux, Signal
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.responder import placement_lanes as under_proof
 
 from ..opened import Opened, free_inputs
@@ -24,10 +23,6 @@ class LanesProof(Proof):
     config : NicConfig
         64 bits wide: the pipeline has one stage of shifts.
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Offer any beats, and hold the bus at any time."""

@@ -3,7 +3,6 @@
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cover, Module, Mux, Signal
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.responder import buffer_ledger as under_proof
 
 from ..opened import Opened, free_inputs
@@ -18,15 +17,7 @@ class LedgerProof(Proof):
     Assumed, as admission does it: a packet is added or a piece is taken, not both; a piece is taken of a
     plane that owes one; no more is added than a plane's buffer holds, which
     :class:`formal.proofs.packet_buffer.PacketBufferProof` shows of committed beats.
-
-    Parameters
-    ----------
-    config : NicConfig
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Add packets and take pieces in any order."""

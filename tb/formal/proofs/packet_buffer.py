@@ -3,7 +3,6 @@
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cover, Module, Signal
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.responder import packet_buffer as under_proof
 
 from ..opened import Opened, free_inputs
@@ -17,15 +16,7 @@ class PacketBufferProof(Proof):
 
     Assumed: a frame is committed or rolled back, not both, and between two payloads; beats are only taken
     when one is committed.
-
-    Parameters
-    ----------
-    config : NicConfig
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Write, commit, roll back and take in any order."""

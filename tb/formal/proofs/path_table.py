@@ -5,7 +5,6 @@ from typing import Any
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Signal
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.paths import path_table as under_proof
 
 from ..opened import Opened, free_inputs
@@ -19,15 +18,7 @@ class PathTableProof(Proof):
 
     Assumed, as bind does it: no pick starts while the table holds picks back, and a pick writes while it is
     busy. A host's command stays until it is taken.
-
-    Parameters
-    ----------
-    config : NicConfig
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Write, read and pick in any order."""

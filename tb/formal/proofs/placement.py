@@ -30,8 +30,7 @@ class PlacementProof(Proof):
     """
 
     def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.lane_bits = (config.data_bytes - 1).bit_length()
         self.block_bits = (min(_LONGEST, _PAGE // config.data_bytes) - 1).bit_length()
 

@@ -5,7 +5,6 @@ from amaranth.hdl import Assert, Cover, Module, Signal
 from amaranth.lib import data
 
 from mrc_rtl import memory_regions as under_proof
-from mrc_rtl.config import NicConfig
 from mrc_rtl.entry_memory import EntryMemory
 
 from ..opened import Opened, free_inputs, keeps_offer
@@ -25,10 +24,6 @@ class RegionsProof(Proof):
     config : NicConfig
         64 bits wide: a row of the table is one word.
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Ask for any range under any key."""

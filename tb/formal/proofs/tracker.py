@@ -3,7 +3,6 @@
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cat, Cover, Module, Mux, Signal, Value
 
-from mrc_rtl.config import NicConfig
 from mrc_rtl.responder import rx_tracker as under_proof
 
 from ..opened import Opened, free_inputs, keeps_offer
@@ -21,15 +20,7 @@ class TrackerProof(Proof):
     Assumed: offers stay until they are taken; a packet of the watched QP comes when the QP has begun, inside
     the window, and the watched PSN once (:class:`formal.proofs.claims.ClaimsProof`); a QP begins anew while
     nothing of it is on its way. Failed writes, snapshots, reads of the state and late takers come at will.
-
-    Parameters
-    ----------
-    config : NicConfig
     """
-
-    def __init__(self, config: NicConfig) -> None:
-        super().__init__()
-        self.config = config
 
     def describe(self, m: Module) -> None:
         """Place packets and begin QPs in any order."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core.core_schema import ValidationInfo
 
-from mrc_host.experiment.fields import Section, choice, number, refuse, text
+from mrc_host.experiment.fields import Section, check_kind, choice, number, refuse, register_kind, text
 from mrc_host.fabric.faults.selection import SELECTORS, Place, select
 from mrc_host.fabric.packet import Packet
 from mrc_rtl.wire import Opcode, has_payload
@@ -209,23 +209,9 @@ Kind = TypeVar("Kind", bound=type[FaultSpec])
 
 def register_fault(name: str) -> Callable[[Kind], Kind]:
     """Return a class decorator that makes a kind of fault known under a name."""
-
-    def register(fault: Kind) -> Kind:
-        if name in FAULTS:
-            raise ValueError(f"name of a fault must be new, got {name!r} again")
-        FAULTS[name] = fault
-        return fault
-
-    return register
+    return register_kind(FAULTS, name, "a fault")
 
 
 def check_fault(value: Any) -> Any:
     """Validate one fault of a file by its kind, for a field of a schema."""
-    if isinstance(value, FaultSpec):
-        return value
-    if not isinstance(value, dict):
-        raise refuse("a mapping of keys to values", value)
-    kind = value.get("kind")
-    if kind not in FAULTS:
-        raise refuse(f"a fault with kind: {', '.join(sorted(FAULTS))}", kind)
-    return FAULTS[kind].model_validate(value)
+    return check_kind(value, FaultSpec, FAULTS, "a fault with kind")
