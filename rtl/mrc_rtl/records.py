@@ -16,15 +16,18 @@ __all__ = [
     "AnswerKind",
     "BODY_BITS",
     "CONTROL_IMAGES",
+    "CongestionKind",
     "DATA_BODY_BITS",
     "GlobalCounter",
     "NACK_REASONS",
     "PORT_COUNTERS",
+    "PathOperation",
     "PortCounter",
     "TraceKind",
     "Trimmed",
     "advance_record",
     "completion_record",
+    "congestion_event",
     "control_request",
     "counter_event",
     "consumer_record",
@@ -33,6 +36,7 @@ __all__ = [
     "feedback_record",
     "image_row_bits",
     "nak_trigger",
+    "path_operation",
     "peer_query",
     "peer_update",
     "place_command",
@@ -410,6 +414,53 @@ def control_request(config: NicConfig) -> data.StructLayout:
             "retransmission": 1,
             "body": BODY_BITS,
             "body_words": 4,
+        }
+    )
+
+
+class PathOperation(IntEnum):
+    """What the feedback for a packet says of the entropy value it was sent on."""
+
+    SKIP = 0  # the packet was marked, or trimmed inside the fabric
+    LOST = 1  # it was lost: ASSUMED_BAD, unless too few values would be left
+    CONDEMN = 2  # the responder says ALWAYS_SKIP: ASSUMED_BAD, however few are left
+    UNDO = 3  # a packet it was blamed for did arrive
+    RECOVER = 4  # probes say that the path is good
+
+
+def path_operation(config: NicConfig) -> data.StructLayout:
+    """A change that the owner of the path table is asked to make; ``operation`` is a PathOperation."""
+    return data.StructLayout(
+        {"qp": config.qp_bits, "plane": plane_bits(config), "ev_index": 5, "operation": 3}
+    )
+
+
+class CongestionKind(IntEnum):
+    """What a congestion window learns of."""
+
+    SENT = 0  # ``size`` bytes left
+    SACK = 1  # a SACK arrived: all fields but ``size``
+    NACK = 2  # a packet of ``size`` bytes was refused; ``marked``: because a switch trimmed it
+    LOSS = 3  # one is taken for lost
+
+
+def congestion_event(config: NicConfig) -> data.StructLayout:
+    """An event of one QP's congestion window, in the order in which they happened.
+
+    ``units``: the responder's rcvd_bytes (256 bytes); ``marked``: ECN; ``rtt``: ticks of 128 ns, with
+    ``sampled``; ``penalty``, ``restore``: the destination's back-pressure (CC_STATE).
+    """
+    return data.StructLayout(
+        {
+            "qp": config.qp_bits,
+            "kind": 2,
+            "size": 13,
+            "units": 24,
+            "marked": 1,
+            "rtt": 16,
+            "sampled": 1,
+            "penalty": 7,
+            "restore": 1,
         }
     )
 
