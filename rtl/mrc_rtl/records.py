@@ -442,6 +442,7 @@ class CongestionKind(IntEnum):
     SACK = 1  # a SACK arrived: all fields but ``size``
     NACK = 2  # a packet of ``size`` bytes was refused; ``marked``: because a switch trimmed it
     LOSS = 3  # one is taken for lost
+    IDLE = 4  # nothing is outstanding: what is still counted was given up
 
 
 def congestion_event(config: NicConfig) -> data.StructLayout:
@@ -453,7 +454,7 @@ def congestion_event(config: NicConfig) -> data.StructLayout:
     return data.StructLayout(
         {
             "qp": config.qp_bits,
-            "kind": 2,
+            "kind": 3,
             "size": 13,
             "units": 24,
             "marked": 1,
