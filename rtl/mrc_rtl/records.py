@@ -179,6 +179,7 @@ class TraceKind(IntEnum):
     LOSS = 5
     EV_CHANGE = 6
     TIMER = 7
+    WINDOW = 8
 
 
 def buffer_address_bits(config: NicConfig) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from mrc_host.experiment import analysis
 from mrc_host.experiment.definitions import DEFINITIONS, SAMPLES_FOR_P99
+from mrc_host.experiment.nic_events import EventColumns, NicEvents
 from mrc_host.experiment.packet_log import PacketColumns
 from mrc_host.experiment.schema import Criterion, Experiment
 from mrc_host.experiment.transfer import FlowState, Verification
@@ -65,6 +66,8 @@ class Observations:
         By switches; of those that were trimmed, what found no room after all.
     fault_hits : int
         Packets that a fault changed, delayed, repeated or lost.
+    events : dict of arrays
+        What NICs decided (:mod:`mrc_host.experiment.nic_events`).
     """
 
     experiment: Experiment
@@ -79,6 +82,7 @@ class Observations:
     frames_trimmed: int = 0
     trimmed_headers_lost: int = 0
     fault_hits: int = 0
+    events: EventColumns = field(default_factory=lambda: NicEvents().columns())
 
 
 @dataclass

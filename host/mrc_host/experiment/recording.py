@@ -4,6 +4,8 @@
 ``messages.parquet``       a row per message: flow, sizes, and the times of its life
 ``packets.parquet``        a row per packet at a NIC port
 ``queues.parquet``         depth of switch queues at sampling times
+``events.parquet``         what NICs decided: states of EVs, losses, timeouts, windows
+``qps.json``               queue pairs: whose they are, and which flow uses them
 ``flows.json``             a completed flow against its bounds
 ``faults.json``            what each fault of the experiment met
 ``counters.json``          counters of links, ports and NICs
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from mrc_host.experiment.metrics import FlowResult, Metric, Observations
+from mrc_host.experiment.nic_events import COLUMNS as EVENT_COLUMNS
 from mrc_host.experiment.packet_log import COLUMNS
 from mrc_host.experiment.rundir import RunDirectory
 from mrc_host.experiment.testbed import Testbed
@@ -85,6 +88,10 @@ def write_records(
         },
         {"direction": "number of the link direction the port feeds", "peak_bytes": "since the sample before"},
     )
+    happened = {name: seen.events[name] for name in EVENT_COLUMNS}
+    happened["time_ps"] = happened["time_ps"] - start_ps
+    directory.write_table("events.parquet", happened, {"kind": "of mrc_rtl.records.TraceKind"})
+    directory.write_json("qps.json", _queue_pairs(seen))
     directory.write_json("flows.json", [_flow(result) for result in flows])
     directory.write_json("faults.json", [asdict(outcome) for outcome in testbed.faults.outcomes()])
     directory.write_json("counters.json", _counters(testbed, counters))
@@ -117,6 +124,21 @@ def _messages(seen: Observations, start_ps: int) -> dict[str, Any]:
                 time_ps = getattr(message, name)
                 columns[name].append(None if time_ps is None else time_ps - start_ps)
     return {name: pa.array(values, pa.int64()) for name, values in columns.items()}
+
+
+def _queue_pairs(seen: Observations) -> list[dict[str, Any]]:
+    """Return the ends of every flow: the numbers by which packets and events name its queue pairs."""
+    return [
+        {
+            "flow": state.flow.number,
+            "source": state.flow.source,
+            "target": state.flow.target,
+            "source_qp": state.sender.number,
+            "target_qp": state.receiver.number,
+        }
+        for state in seen.states
+        if state.sender is not None and state.receiver is not None
+    ]
 
 
 def _flow(result: FlowResult) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from mrc_host.experiment.metrics import (
     flow_results,
     verdict_of,
 )
+from mrc_host.experiment.nic_events import NicEvents
 from mrc_host.experiment.nics import NicFactory, NicKinds, verilated_nic
 from mrc_host.experiment.progress import ProgressView, Silent
 from mrc_host.experiment.provenance import (
@@ -41,7 +42,7 @@ from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.testbed import Testbed, build_testbed, set_up
 from mrc_host.fabric.capture import capture_link
 from mrc_host.fabric.packet import DropReason
-from mrc_host.nic.base import Watch
+from mrc_host.nic.base import TraceRecord, Watch
 from mrc_host.nic.device import Counters, read_counters
 from mrc_host.packets.pcapng import PcapngWriter
 
@@ -119,11 +120,12 @@ class _Run:
 
 
 class _Watcher(Observer):
-    """Passes on what the runner sees: the start, writes to memory, and the progress."""
+    """Passes on what the runner sees: the start, writes to memory, decisions of NICs, and the progress."""
 
-    def __init__(self, testbed: Testbed, view: ProgressView) -> None:
+    def __init__(self, testbed: Testbed, view: ProgressView, events: NicEvents) -> None:
         self._testbed = testbed
         self._view = view
+        self._events = events
         self._shown = 0.0
         self._total = sum(state.flow.messages for state in testbed.states)
 
@@ -136,6 +138,10 @@ class _Watcher(Observer):
         note = self._testbed.applications[host].note_write
         for watch in watches:
             note(watch.tag, watch.time_ps, watch.address, watch.length)
+
+    def traced(self, host: int, records: Sequence[TraceRecord]) -> None:
+        """Keep what a NIC decided."""
+        self._events.note(host, records)
 
     def advanced(self, time_ps: int) -> None:
         """Show the progress now and then."""
@@ -214,7 +220,8 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
             if prepare is not None:
                 prepare(testbed)
             captures = _start_captures(testbed, run.directory)
-        outcome = _simulate(run, testbed, captures)
+        events = NicEvents()
+        outcome = _simulate(run, testbed, captures, events)
         with run.stage("verify"):
             verifications = [application.verify() for application in testbed.applications]
             counters = [read_counters(host.context.driver) for host in testbed.hosts]
@@ -233,6 +240,7 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
                 frames_trimmed=totals.trimmed,
                 trimmed_headers_lost=totals.drops.get(DropReason.TRIMMED_QUEUE_FULL, 0),
                 fault_hits=sum(fault.hit for fault in testbed.faults.outcomes()),
+                events=events.columns(),
             )
             metrics = compute_metrics(seen)
             complete = outcome.finished and not outcome.interrupted
@@ -265,7 +273,7 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
     return RunResult(run.directory.path, verdict, metrics, complete, code)
 
 
-def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter]) -> LockstepResult:
+def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter], events: NicEvents) -> LockstepResult:
     experiment = run.experiment
     longest = min([testbed.fabric.lookahead_ps, *(host.latency_ps for host in testbed.hosts)])
     with run.stage("simulate"):
@@ -275,7 +283,7 @@ def _simulate(run: _Run, testbed: Testbed, captures: list[PcapngWriter]) -> Lock
             window_ps=max(1, int(longest * experiment.runner.fraction)),
             workers=experiment.runner.jobs,
             drain_ps=_drain_ps(testbed),
-            observer=_Watcher(testbed, run.view),
+            observer=_Watcher(testbed, run.view, events),
             packets=True,
         )
         try:

@@ -45,7 +45,7 @@ from mrc_host.model.templates import Template, TemplateTable
 from mrc_host.nic.base import Frame, TraceRecord, Watch
 from mrc_host.nic.options import MacOptions, MemoryOptions, byte_time
 from mrc_rtl.config import QP_NUMBER_BASE, NicConfig
-from mrc_rtl.records import PORT_COUNTERS, GlobalCounter, PortCounter
+from mrc_rtl.records import PORT_COUNTERS, GlobalCounter, PortCounter, TraceKind
 from mrc_rtl.tables import EventKind, QpErrorReason, QpState
 from mrc_rtl.wire import Opcode
 
@@ -65,6 +65,10 @@ _TX_CONTROL: Final = int(PortCounter.TX_CONTROL)
 _TX_RETRANSMISSIONS: Final = int(PortCounter.TX_RETRANSMISSIONS)
 _TX_DATA: Final = int(PortCounter.TX_DATA)
 _RX_FRAMES: Final = int(PortCounter.RX_FRAMES)
+_ALWAYS: Final = tuple(
+    kind in (TraceKind.LOSS, TraceKind.EV_CHANGE, TraceKind.TIMER, TraceKind.WINDOW) for kind in range(16)
+)
+"""Kinds of trace records that are rare enough to be reported whether or not tracing is on."""
 _PORT_COUNTERS: Final = int(PORT_COUNTERS)
 
 RequesterFactory = Callable[[Shell, ModelOptions], Requester]
@@ -476,8 +480,8 @@ class ModelEngine(Shell, CommandPort):
             self.count(GlobalCounter.EVENTS_DROPPED)
 
     def trace(self, kind: int, qp: int, plane: int, psn: int, detail: int) -> None:
-        """Report a decision in the NIC's outputs, when tracing is on."""
-        if self._trace:
+        """Report a decision in the NIC's outputs: the rare ones always, others when tracing is on."""
+        if self._trace or _ALWAYS[kind]:
             self.traces.append(TraceRecord(int(self.now_ps), int(kind), qp, plane, psn, detail))
 
     # -- between requester and responder -----------------------------------------------------------------

@@ -34,6 +34,9 @@ _RTS: Final = int(QpState.RTS)
 _SKIP_ONCE: Final = int(Mark.SKIP_ONCE)
 _ALWAYS_SKIP: Final = int(Mark.ALWAYS_SKIP)
 _MERGE: Final = int(TraceKind.MERGE)
+_WINDOW: Final = int(TraceKind.WINDOW)
+_WORD: Final = 0xFF_FFFF
+_NO_SAMPLE: Final = 0x7FFF
 _ACK: Final = int(AethSyndrome.ACK)
 
 
@@ -89,6 +92,7 @@ class Feedback:
         if qp.congestion is not None:
             tick = now_ps // _TICK_PS
             qp.congestion.on_sack(tick, packet.received_units, marked, rtt, packet.penalty, packet.restore)
+        self._note_window(qp, rtt)
         if packet.probe:
             sent_before = self._prober.answered(qp, packet.probe_id, marked)
             if sent_before >= 0:
@@ -102,6 +106,24 @@ class Feedback:
             self._lost(qp, psn)
             psn = tracker.next_loss(now_ps, qp.base_rtt_ps)
         self._after(qp, moved)
+
+    def _note_window(self, qp: SendQp, rtt: i64) -> None:
+        """Report window, bytes in flight and round-trip time, at most four times in a base RTT.
+
+        ``detail``: window (24 bits, all ones without congestion control), bytes in flight << 24 (without it
+        those from the oldest PSN not covered on, as full packets), sample in ticks << 48 (0x7FFF for none).
+        """
+        now_ps: i64 = self._shell.now_ps
+        if now_ps < qp.window_due_ps:
+            return
+        qp.window_due_ps = now_ps + qp.base_rtt_ps // 4
+        congestion = qp.congestion
+        window, flying = _WORD, int((qp.tracker.next - qp.tracker.unacked) * qp.mtu)
+        if congestion is not None:
+            window, flying = congestion.window, congestion.in_flight
+        sample = int(rtt) if 0 <= rtt < _NO_SAMPLE else _NO_SAMPLE
+        detail = min(window, _WORD) | max(0, min(flying, _WORD)) << 24 | sample << 48
+        self._shell.trace(_WINDOW, qp.index, 0, qp.tracker.unacked & _WORD, detail)
 
     def _round_trip(self, qp: SendQp, packet: ModelPacket, trigger: i64) -> i64:
         """The sample of a SACK in ticks, −1 when it belongs to no transmission for certain."""

@@ -148,6 +148,8 @@ class SendQp:
         As configured when it began to send; timers and probes go by them.
     least_rtt : int
         Smallest round-trip time seen, in ticks; 0 while there is none.
+    window_due_ps : int
+        When the next trace record of the congestion window may be made.
     last_sent_ps : int
         When data was sent last, −1 for never.
     tail_clock_ps, tail_alarm_ps, tail_probe_ps : int
@@ -188,6 +190,7 @@ class SendQp:
         self.base_rtt_ps: i64 = 0
         self.target_delay_ps: i64 = 0
         self.least_rtt: int = 0
+        self.window_due_ps: i64 = 0
         self.clear()
 
     def clear(self) -> None:

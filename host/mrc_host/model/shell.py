@@ -189,7 +189,9 @@ class Shell(ABC):
 
     @abstractmethod
     def trace(self, kind: int, qp: int, plane: int, psn: int, detail: int) -> None:
-        """Report a decision (``mrc_rtl.records.TraceKind``) in the NIC's outputs, when tracing is on."""
+        """Report a decision (``mrc_rtl.records.TraceKind``) in the NIC's outputs; the frequent kinds only
+        when tracing is on.
+        """
 
     @abstractmethod
     def notice(self, fields: dict[str, int]) -> None:
