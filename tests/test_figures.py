@@ -13,6 +13,7 @@ SYNTHESIS = {
     "seeds": [1, 2],
     "fmax_mhz_all_seeds": [70.0, 71.25],
     "critical_paths": ["a to b", "c to d"],
+    "pipelines": {"pick": {"fmax_mhz": 136.54, "critical_path": "e to f"}},
     "modules": {
         "top": {"lut4": 9, "ff": 8, "block_ram": 7},
         "top.bind": {"lut4": 1234, "ff": 5, "block_ram": 1},
@@ -28,6 +29,7 @@ def test_every_figure_is_on_the_page():
     assert "| memories | 35 DP16KD | at most 36 |" in text
     assert "| median over the seeds | 71.2 MHz | at least 50, aim 80 |" in text
     assert "- seed 2: 71.2 MHz; critical path c to d" in text
+    assert "| pick | 136.5 | e to f |" in text
     assert "| bind | 1,234 | 5 | 1 |" in text
     assert "777" not in text
     assert "| `codec_packets_per_second` | 31,000.5 | 1/s | decode and encode |" in text

@@ -40,6 +40,14 @@ def _synthesis(data: dict[str, Any]) -> list[str]:
     routed = [data.get(name, []) for name in ("seeds", "fmax_mhz_all_seeds", "critical_paths")]
     for seed, speed, path in zip(*routed, strict=True):
         lines.append(f"- seed {seed}: {speed:.1f} MHz; critical path {path}")
+    if "pipelines" in data:
+        heading = "Pick and pipelines of state, each on its own, median of five seeds"
+        lines += ["", f"{heading}: `nox -s synth -- --pipelines`."]
+        lines += ["", "| pipeline | MHz, at least 80 | critical path |", "|---|---|---|"]
+        lines += [
+            f"| {name} | {entry['fmax_mhz']:.1f} | {entry['critical_path']} |"
+            for name, entry in data["pipelines"].items()
+        ]
     lines += ["", "| module | LUT4 | FF | block RAM |", "|---|---|---|---|"]
     modules = sorted(data["modules"].items(), key=lambda item: -item[1]["lut4"])
     for name, size in modules:

@@ -24,7 +24,7 @@ from .images import PacketImages, image_word_bits
 from .issue import Issue, bind_detail
 from .path_table import PathTable
 from .peer_planes import PeerPlanes
-from .spray import EvPick, EvValues, PlaneChoice
+from .spray import EvPick, EvValues, PlaneChoice, pick_stages
 from .waiting import OrderList
 
 __all__ = ["Bind", "bind_detail"]
@@ -127,7 +127,7 @@ class Bind(wiring.Component):
         m.submodules.peers = peers = PeerPlanes(config)
         m.submodules.values = values = EvValues(config)
         m.submodules.choice = choice = PlaneChoice(config)
-        m.submodules.pick = pick = EvPick(stages={16: 3, 8: 2, 4: 1}[config.packet_interval])
+        m.submodules.pick = pick = EvPick(stages=pick_stages(config))
         m.submodules.issue = issue = Issue(config)
         wiring.connect(m, wiring.flipped(self.ev_set), table.table)
         wiring.connect(m, wiring.flipped(self.ev_value), values.table)

@@ -11,7 +11,7 @@ from ..stream import TableBus
 from ..tables import EV_VALUE, EV_VALUES_PER_PLANE
 from .path_table import ev_word, rotation
 
-__all__ = ["EvPick", "EvValues", "PlaneChoice"]
+__all__ = ["EvPick", "EvValues", "PlaneChoice", "pick_stages"]
 
 #: Rounds in which a slow plane must have had its turn before it is waited for again.
 _PROBATION = 3
@@ -124,6 +124,11 @@ class PlaneChoice(wiring.Component):
                 with m.Elif(chosen[plane] & ~began & slow[plane]):
                     m.d.sync += count.eq(count - 1)
         return m
+
+
+def pick_stages(config: NicConfig) -> int:
+    """Stages of :class:`EvPick` that the interval between packets leaves time for."""
+    return {16: 3, 8: 2, 4: 1}[config.packet_interval]
 
 
 class EvPick(wiring.Component):
