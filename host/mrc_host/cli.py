@@ -21,6 +21,7 @@ EXIT_INFRASTRUCTURE = 3
 EXIT_INTERRUPTED = 130
 
 COMMANDS = {
+    "compare": ("mrc_host.comparison.commands:compare", "Compare runs metric by metric, paired by seed."),
     "doctor": ("mrc_host.doctor:doctor", "List the tools the testbed can use, and which are missing."),
     "ev": ("mrc_host.packets.commands:ev", "Expand entropy values."),
     "packet": ("mrc_host.packets.commands:packet", "Decode and encode packets."),

@@ -1,0 +1,50 @@
+"""What scripts and notebooks call, and the `mrc` command too: it only reads arguments and prints.
+
+Source: interfaces.md, "Commands".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mrc_host.errors import MrcError
+from mrc_host.results import open_runs
+
+if TYPE_CHECKING:
+    from mrc_host.comparison.compare import Comparison
+
+__all__ = ["compare"]
+
+
+def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) -> Comparison:
+    """Compare two runs, or two sets of runs over seeds.
+
+    Parameters
+    ----------
+    first, second : path
+        The baseline, and what is compared with it: a run directory, or a folder that holds some.
+    tolerance : float
+        Share by which a ratio may differ from 1 without being a difference.
+
+    Raises
+    ------
+    MrcError
+        There are no finished runs in a folder, or two of one seed.
+    """
+    from mrc_host.comparison.compare import Side
+    from mrc_host.comparison.compare import compare as compare_sides
+
+    names = _names([Path(first), Path(second)])
+    sides = [Side.of(name, open_runs(path)) for name, path in zip(names, (first, second), strict=True)]
+    return compare_sides(sides[0], sides[1], tolerance=tolerance)
+
+
+def _names(directories: list[Path]) -> list[str]:
+    """Return names that tell folders apart: the last parts of their paths."""
+    resolved = [path.resolve() for path in directories]
+    for parts in range(1, max(len(path.parts) for path in resolved) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in resolved]
+        if len(set(names)) == len(names):
+            return names
+    raise MrcError(f"directories must be different ones, got {', '.join(map(str, directories))}")
