@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 from mrc_host.compiled import activate
 
 if TYPE_CHECKING:
-    from mrc_host.library import compare
+    from mrc_host.library import compare, why
     from mrc_host.results import Run, open_run, open_runs
 
-__all__ = ["Run", "compare", "open_run", "open_runs"]
+__all__ = ["Run", "compare", "open_run", "open_runs", "why"]
 
 _PLACES = {
     "Run": "mrc_host.results",
     "compare": "mrc_host.library",
     "open_run": "mrc_host.results",
     "open_runs": "mrc_host.results",
+    "why": "mrc_host.library",
 }
 
 activate()

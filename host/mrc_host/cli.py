@@ -27,6 +27,7 @@ COMMANDS = {
     "packet": ("mrc_host.packets.commands:packet", "Decode and encode packets."),
     "report": ("mrc_host.experiment.commands:report", "Make the report of a run again."),
     "run": ("mrc_host.experiment.commands:run", "Run one experiment and report what happened."),
+    "why": ("mrc_host.life.commands:why", "Tell the life of one packet, and the reasons for it."),
     "topology": ("mrc_host.fabric.commands:topology", "Draw a topology."),
 }
 """Subcommand: where it is and what it does. The text stands here so that `mrc --help` imports nothing."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mrc_host.errors import MrcError
-from mrc_host.results import open_runs
+from mrc_host.results import Run, open_run, open_runs
 
 if TYPE_CHECKING:
     from mrc_host.comparison.compare import Comparison
+    from mrc_host.life.story import Life
 
-__all__ = ["compare"]
+__all__ = ["compare", "why"]
 
 
 def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) -> Comparison:
@@ -38,6 +39,29 @@ def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) ->
     names = _names([Path(first), Path(second)])
     sides = [Side.of(name, open_runs(path)) for name, path in zip(names, (first, second), strict=True)]
     return compare_sides(sides[0], sides[1], tolerance=tolerance)
+
+
+def why(run: Run | str | Path, qp: str | int, psn: int, *, again: bool = True) -> Life:
+    """Tell the life of one packet of a finished run; see :func:`mrc_host.life.story.why`.
+
+    Parameters
+    ----------
+    run : Run or path
+        The run, or its directory.
+    qp : str or int
+        Number of the sender's QP; ``"h0:0x100"`` with its host.
+    psn : int
+    again : bool
+        Carry the run out once more to see queues and decisions; otherwise tell what was recorded.
+
+    Raises
+    ------
+    MrcError
+        There is no such packet, or the run's NICs cannot be made again.
+    """
+    from mrc_host.life.story import why as tell
+
+    return tell(run if isinstance(run, Run) else open_run(run), str(qp), psn, again=again)
 
 
 def _names(directories: list[Path]) -> list[str]:
