@@ -6,10 +6,12 @@ actions), ``PARAMETERS`` those of ``NicConfig``. The tests hold these tables aga
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 EVS = (0xC0010000, 0xC0010001, 0xC1010000, 0xC1010001)
 KIBIBYTES = 3072
+TRACE = Path(__file__).parent / "trace.csv"
 
 
 def tiny() -> dict[str, Any]:
@@ -136,6 +138,37 @@ KINDS: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {
             "bytes_per_nic": [{"bytes_per_nic": 1024}],
             "message_bytes": [{"message_bytes": 1}, {"message_bytes": KIBIBYTES}],
             "operation": [{"operation": "write"}, {"operation": "write_imm"}],
+            "queue_pairs": [{"queue_pairs": 1}, {"queue_pairs": 3}],
+        },
+        "incast": {
+            "": [{"target": 1}],
+            "target": [{"target": 0}, {"target": 1}],
+            "senders": [{"senders": 1}],
+            "victim": [{"victim": None}],
+            "victim_bytes": [{"victim_bytes": 2048}],
+        },
+        "ring_all_reduce": {
+            "": [{}],
+            "steps": [{"steps": 1}, {"steps": 3}],
+            "compute_us": [{"compute_us": 0}, {"compute_us": 2.5}],
+        },
+        "all_to_all": {
+            "": [{}],
+            "steps": [{"steps": 2}],
+            "compute_us": [{"compute_us": 1}],
+        },
+        "random_arrivals": {
+            "": [{"load": 0.5, "duration_us": 40, "sizes": "fixed", "fixed_bytes": 1000}],
+            "load": [{"load": 1}],
+            "duration_us": [{"duration_us": 30}],
+            "sizes": [{"sizes": "web_search", "largest_bytes": 500, "duration_us": 200}],
+            "fixed_bytes": [{"fixed_bytes": 1}],
+            "cdf": [{"sizes": "fixed", "fixed_bytes": 700}],
+            "largest_bytes": [{"largest_bytes": 300}],
+        },
+        "trace": {
+            "": [{"file": str(TRACE)}],
+            "file": [{"file": str(TRACE)}],
         },
         "permutation": {"": [{}], "peer_offset": [{"peer_offset": 1}]},
         "pairs": {"": [{"flow_pairs": [[0, 1]]}], "flow_pairs": [{"flow_pairs": [[0, 1], [1, 0]]}]},

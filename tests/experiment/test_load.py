@@ -58,9 +58,9 @@ def changed(tmp_path: Path, old: str, new: str) -> tuple[Path, int]:
         ("peer_offset: 2 ", "peer_offset: 4 ", "workload.peer_offset", "between 1 and 3"),
         (
             "kind: permutation",
-            "kind: incast",
+            "kind: outcast",
             "workload",
-            "a section with kind: messages or pairs or permutation",
+            "a section with kind: all_to_all or incast or messages",
         ),
         ("engine: quickstart ", "engine: huge ", "nic.engine", "one of small, default, large, quickstart"),
         ("metric: packets_lost", "metric: packet_lost", "criteria.3.metric", "a metric: bytes_verified"),

@@ -126,8 +126,7 @@ def of_kind(section: str, kind: str, keys: dict[str, Any]) -> dict[str, Any]:
     needed = KINDS[section][kind][""][0]
     if section == "workload":
         base = description["workload"]
-        if kind == "messages":
-            base = {"outstanding_messages": 2}
+        base = {key: value for key, value in base.items() if key in WORKLOADS[kind].model_fields}
         base.pop("flow_pairs", None)
         description["workload"] = {**base, "kind": kind, **needed, **keys}
         return description

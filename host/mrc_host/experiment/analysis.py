@@ -40,15 +40,29 @@ def select(columns: PacketColumns, mask: npt.NDArray[np.bool_]) -> PacketColumns
     return {name: column[mask] for name, column in columns.items()}
 
 
-def data_of_flow(columns: PacketColumns, source: int, target: int, *, arrived: bool) -> PacketColumns:
-    """Return the data packets of a flow, at its sender or at its receiver, in order of time."""
-    return select(
-        columns,
+def data_of_flow(
+    columns: PacketColumns, source: int, target: int, *, arrived: bool, qp: int | None = None
+) -> PacketColumns:
+    """Return the data packets of a flow, at its sender or at its receiver, in order of time.
+
+    Parameters
+    ----------
+    columns : PacketColumns
+        A packet log.
+    source, target : int
+        Hosts.
+    arrived : bool
+        At the receiver.
+    qp : int, optional
+        Number of the receiving queue pair, where two hosts have several.
+    """
+    mask = (
         (columns["data"] == 1)
         & (columns["arrived"] == int(arrived))
         & (columns["source"] == source)
-        & (columns["target"] == target),
+        & (columns["target"] == target)
     )
+    return select(columns, mask if qp is None else mask & (columns["qp"] == qp))
 
 
 def unwrap_psns(psns: Integers) -> Integers:

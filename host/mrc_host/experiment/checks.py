@@ -5,6 +5,8 @@ Source: profile.md 1, 4, 6, 7.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.definitions import DEFINITIONS
 from mrc_host.experiment.schema import Experiment
@@ -34,12 +36,15 @@ def check_experiment(experiment: Experiment) -> None:
     _check_faults(experiment, config, topology)
     _check_script(experiment, config, topology)
     flows = experiment.flows()
-    links = {frozenset((flow.source, flow.target)) for flow in flows}
-    for host in range(topology.hosts):
-        peers = sum(host in ends for ends in links)
-        if peers > config.qps:
+    peers = Counter(
+        host
+        for low, high, _ in {(*sorted((flow.source, flow.target)), flow.lane) for flow in flows}
+        for host in (low, high)
+    )
+    for host, count in sorted(peers.items()):
+        if count > config.qps:
             raise ConfigError(
-                "workload", f"one that gives host {host} at most {config.qps} peers (nic qps)", peers
+                "workload", f"one that gives host {host} at most {config.qps} peers (nic qps)", count
             )
     if experiment.workload.outstanding_messages > min(config.send_queue_depth, config.receive_queue_depth):
         raise ConfigError(

@@ -72,6 +72,39 @@ DEFINITIONS: dict[str, Definition] = {
         "byte to the last byte in the receiver's memory.",
     ),
     "fct_over_bound_max": Definition("1", "As fct_over_bound_mean, the slowest flow."),
+    "fct_over_bound_min": Definition("1", "As fct_over_bound_mean, the fastest flow."),
+    "jain_index": Definition(
+        "1",
+        "Jain's index of the flows' goodput: 1 when all are equal, 1/flows when one has everything.",
+    ),
+    "slowdown_p50": Definition(
+        "1",
+        "Completion time of single messages, from the time they are due to the last byte in the receiver's "
+        "memory, over the least possible one on an empty network; median.",
+    ),
+    "slowdown_p99": Definition(
+        "1", f"As slowdown_p50, 99th percentile; not stated below {SAMPLES_FOR_P99} messages."
+    ),
+    "slowdown_max": Definition("1", "As slowdown_p50, the largest."),
+    "step_time_us": Definition(
+        "µs",
+        "Duration of a step: from the begin of computing to the last byte of its last message in memory; "
+        "mean over steps. A workload without steps is one.",
+    ),
+    "step_time_us_max": Definition("µs", "As step_time_us, the longest step."),
+    "step_time_over_bound": Definition(
+        "1",
+        "Duration of a step over its bound, mean over steps: computing, then all its bytes through the "
+        "capacity that faults leave, or the longest chain of messages that wait for each other.",
+    ),
+    "stall_fraction": Definition(
+        "1", "Share of a step in which hosts do not compute but communicate or wait, mean over steps."
+    ),
+    "straggler_fraction": Definition(
+        "1",
+        "Share of a step in which a host whose own bytes have all arrived waits for the slowest host, mean "
+        "over hosts and steps.",
+    ),
     "fct_us_p50": Definition(
         "µs",
         "Completion time of single messages, from doorbell to last byte in the receiver's memory, median. "

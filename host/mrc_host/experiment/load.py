@@ -21,7 +21,8 @@ from mrc_host.errors import ConfigError
 from mrc_host.experiment.checks import check_experiment
 from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.script import ACTIONS, Action
-from mrc_host.experiment.workload import WORKLOADS, Traffic
+from mrc_host.experiment.workload import Traffic
+from mrc_host.experiment.workloads import WORKLOADS
 from mrc_host.fabric.faults import FAULTS, FaultSpec
 
 __all__ = ["load_experiment", "parse_experiment", "resolved_yaml"]
@@ -49,6 +50,7 @@ def load_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
     document = read_mapping(file)
     plain = _plain(document)
     overridden = [_override(plain, text) for text in overrides]
+    _place_files(plain, file)
     try:
         return parse_experiment(plain)
     except ConfigError as error:
@@ -84,6 +86,13 @@ def resolved_yaml(experiment: Experiment) -> str:
     stream = StringIO()
     writer.dump(experiment.model_dump(mode="json", exclude_none=True), stream)
     return stream.getvalue()
+
+
+def _place_files(document: dict[str, Any], file: Path) -> None:
+    """Let names of files inside an experiment begin at its folder."""
+    section = document.get("workload")
+    if isinstance(section, dict) and isinstance(section.get("file"), str):
+        section["file"] = str(file.parent.resolve() / section["file"])
 
 
 # -- overrides -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ Source: profile.md 10; experiments.md 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,16 +16,21 @@ import numpy as np
 
 from mrc_host.experiment import analysis
 from mrc_host.experiment.definitions import DEFINITIONS, SAMPLES_FOR_P99
+from mrc_host.experiment.ideal import Ideal
 from mrc_host.experiment.nic_events import EventColumns, NicEvents
 from mrc_host.experiment.packet_log import PacketColumns
+from mrc_host.experiment.phases import PhaseTimes
 from mrc_host.experiment.schema import Criterion, Experiment
+from mrc_host.experiment.steps import steps_of
 from mrc_host.experiment.transfer import FlowState, Verification
 from mrc_host.experiment.workload import Flow
 from mrc_host.fabric.bounds import (
     control_frame_bytes,
     data_frame_bytes,
+    delivery_ps,
     fct_bound_ps,
     goodput_bound_gbps,
+    message_wire_bytes,
     wire_bytes,
 )
 from mrc_host.fabric.topology import Topology
@@ -68,6 +73,10 @@ class Observations:
         Packets that a fault changed, delayed, repeated or lost.
     events : dict of arrays
         What NICs decided (:mod:`mrc_host.experiment.nic_events`).
+    phases : list of PhaseTimes
+        When phases of the workload happened.
+    start_ps : int
+        Start of the run.
     """
 
     experiment: Experiment
@@ -83,6 +92,8 @@ class Observations:
     trimmed_headers_lost: int = 0
     fault_hits: int = 0
     events: EventColumns = field(default_factory=lambda: NicEvents().columns())
+    phases: list[PhaseTimes] = field(default_factory=list)
+    start_ps: int = 0
 
 
 @dataclass
@@ -151,6 +162,9 @@ class FlowResult:
 def flow_results(seen: Observations) -> list[FlowResult]:
     """Return the completed flows with their bounds; flows of unlike or timed messages have none."""
     results = []
+    ideal = Ideal(seen.experiment, seen.topology)
+    loads = {(state.flow.bytes, _sharing(seen, state.flow)) for state in seen.states}
+    fluid = _fluid_ends(seen, ideal) if ideal.faulty or len(loads) > 1 else {}
     for state in seen.states:
         times = [
             (message.posted_ps, message.last_byte_ps)
@@ -162,8 +176,37 @@ def flow_results(seen: Observations) -> list[FlowResult]:
         fct = max(end for _, end in times) - min(start for start, _ in times)
         size = state.flow.message_bytes
         if size:
-            results.append(_against_bounds(seen, state.flow, size, fct, state.immediates > 0))
+            result = _against_bounds(seen, state.flow, size, fct, state.immediates > 0)
+            results.append(_with_fluid(seen, result, fluid[state.flow.number]) if fluid else result)
     return results
+
+
+def _fluid_ends(seen: Observations, ideal: Ideal) -> dict[int, int | None]:
+    """Return when the flows would end that share what faults leave as a fluid, answers included."""
+    mtu = seen.experiment.mtu(seen.config)
+    loads, numbers = [], []
+    for state in seen.states:
+        flow, size = state.flow, state.flow.message_bytes
+        if not size:
+            continue
+        answers, packets, _ = _sender_traffic(seen.packets, flow.source)
+        own = flow.messages * -(-size // mtu)
+        wire = Fraction(flow.messages * message_wire_bytes(size, mtu, immediate=state.immediates > 0))
+        loads.append(
+            ((flow.source, flow.target), wire + (Fraction(own * answers, packets) if packets else 0), 0)
+        )
+        numbers.append(flow.number)
+    return dict(zip(numbers, ideal.completion_ps(loads), strict=True)) if loads else {}
+
+
+def _with_fluid(seen: Observations, result: FlowResult, end_ps: int | None) -> FlowResult:
+    """Return a result with the bound of the fluid, if that is known: it knows of faults and unlike flows."""
+    if end_ps is None:
+        return result
+    flow = result.flow
+    frame = data_frame_bytes(min(flow.message_bytes or 1, seen.experiment.mtu(seen.config)))
+    bound = end_ps + delivery_ps(seen.topology, flow.source, flow.target, frame)
+    return replace(result, bound_ps=bound, goodput_bound_gbps=flow.bytes * 8000 / end_ps)
 
 
 def _against_bounds(
@@ -172,11 +215,7 @@ def _against_bounds(
     topology, mtu = seen.topology, seen.experiment.mtu(seen.config)
     answers, packets, everything = _sender_traffic(seen.packets, flow.source)
     reverse = float(Fraction(answers, packets)) if packets else 0.0
-    # Flows that share a host share its links; all flows of a workload are alike.
-    sharing = max(
-        sum(state.flow.source == flow.source for state in seen.states),
-        sum(state.flow.target == flow.target for state in seen.states),
-    )
+    sharing = _sharing(seen, flow)
     bound = fct_bound_ps(
         topology,
         flow.source,
@@ -194,6 +233,14 @@ def _against_bounds(
     )
 
 
+def _sharing(seen: Observations, flow: Flow) -> int:
+    """Return how many flows share the links of a flow's source or of its target, itself among them."""
+    return max(
+        sum(state.flow.source == flow.source for state in seen.states),
+        sum(state.flow.target == flow.target for state in seen.states),
+    )
+
+
 def _sender_traffic(packets: PacketColumns, host: int) -> tuple[int, int, int]:
     """Return wire bytes of answers, number of data packets, and all wire bytes that a host sent."""
     own = (packets["arrived"] == 0) & (packets["nic"] == host)
@@ -208,6 +255,8 @@ def compute_metrics(seen: Observations) -> dict[str, Metric]:
     values: dict[str, int | float | None] = {}
     reasons: dict[str, str] = {}
     _completion(seen, values, reasons)
+    _messages(seen, values, reasons)
+    _steps(seen, values, reasons)
     _packets(seen, values, reasons)
     _similarity(seen, values, reasons)
     criteria = {criterion.metric: criterion for criterion in seen.experiment.criteria}
@@ -264,10 +313,23 @@ def _completion(seen: Observations, values: dict[str, int | float | None], reaso
     )
     values["fct_over_bound_mean"] = float(sum(ratios) / len(ratios)) if ratios else None
     values["fct_over_bound_max"] = float(max(ratios)) if ratios else None
+    values["fct_over_bound_min"] = float(min(ratios)) if ratios else None
+    values["jain_index"] = _jain([result.goodput_gbps for result in flows])
     values["reverse_share"] = _mean([result.reverse_share for result in flows])
     if not flows:
         names = ("goodput_gbps", "goodput_over_bound", "fct_over_bound_mean", "fct_over_bound_max")
-        reasons.update(dict.fromkeys((*names, "reverse_share"), NO_FLOW))
+        reasons.update(dict.fromkeys((*names, "fct_over_bound_min", "jain_index", "reverse_share"), NO_FLOW))
+
+
+def _jain(rates: Sequence[float]) -> float | None:
+    """Return Jain's index of rates."""
+    squares = sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / (len(rates) * squares) if squares else None
+
+
+def _messages(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
+    """Completion times of single messages, as they are and over those on an empty network."""
+    _slowdown(seen, values, reasons)
     times = sorted(
         message.last_byte_ps - message.posted_ps
         for state in seen.states
@@ -287,11 +349,77 @@ def _mean(numbers: Sequence[float]) -> float | None:
 
 
 def _percentile_us(ordered: Sequence[int], percent: int) -> float:
-    """Return a percentile by linear interpolation between neighbours, exactly, in microseconds."""
+    """Return a percentile of picoseconds in microseconds."""
+    return _percentile([Fraction(time, 1_000_000) for time in ordered], percent)
+
+
+def _percentile(ordered: Sequence[Fraction], percent: int) -> float:
+    """Return a percentile by linear interpolation between neighbours, exactly."""
     place = Fraction(percent * (len(ordered) - 1), 100)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
-    return float((ordered[low] + (place - low) * (ordered[high] - ordered[low])) / 1_000_000)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+
+
+def _slowdown(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
+    """Completion time of messages from the time they were due, over the least possible one."""
+    mtu = seen.experiment.mtu(seen.config)
+    least: dict[tuple[int, int, int, bool], int] = {}
+    ratios = []
+    for state in seen.states:
+        flow = state.flow
+        for number in state.completed_messages:
+            plan, message = flow.plan[number], state.messages[number]
+            if not plan.bytes or message.last_byte_ps is None or message.posted_ps is None:
+                continue
+            kind = (flow.source, flow.target, plan.bytes, plan.immediate)
+            if kind not in least:
+                least[kind] = fct_bound_ps(seen.topology, *kind[:3], mtu, immediate=plan.immediate)
+            due = seen.start_ps + plan.after_ps if plan.after_ps else message.posted_ps
+            ratios.append(Fraction(message.last_byte_ps - min(due, message.posted_ps), least[kind]))
+    ratios.sort()
+    names = ("slowdown_p50", "slowdown_p99", "slowdown_max")
+    values.update(dict.fromkeys(names))
+    if not ratios:
+        reasons.update(dict.fromkeys(names, "no message completed"))
+        return
+    values["slowdown_p50"] = _percentile(ratios, 50)
+    values["slowdown_max"] = float(ratios[-1])
+    if len(ratios) >= SAMPLES_FOR_P99:
+        values["slowdown_p99"] = _percentile(ratios, 99)
+    else:
+        reasons["slowdown_p99"] = f"{len(ratios)} messages; a 99th percentile needs {SAMPLES_FOR_P99}"
+
+
+def _steps(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
+    names = (
+        "step_time_us",
+        "step_time_us_max",
+        "step_time_over_bound",
+        "stall_fraction",
+        "straggler_fraction",
+    )
+    steps = steps_of(
+        seen.experiment,
+        seen.topology,
+        seen.experiment.mtu(seen.config),
+        seen.states,
+        seen.phases,
+        seen.start_ps,
+    )
+    values.update(dict.fromkeys(names))
+    if not steps:
+        reasons.update(dict.fromkeys(names, "no step was completed, or messages have times of their own"))
+        return
+    durations = [step.duration_ps for step in steps]
+    values["step_time_us"] = sum(durations) / len(durations) / 1_000_000
+    values["step_time_us_max"] = max(durations) / 1_000_000
+    values["stall_fraction"] = _mean([1 - step.computing_ps / step.duration_ps for step in steps])
+    values["straggler_fraction"] = _mean([step.waited for step in steps])
+    bounded = [step.duration_ps / step.bound_ps for step in steps if step.bound_ps]
+    values["step_time_over_bound"] = _mean(bounded)
+    if not bounded:
+        reasons["step_time_over_bound"] = "faults leave no way"
 
 
 # -- packets ---------------------------------------------------------------------------------------------
@@ -301,10 +429,12 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
     imbalance, late, arrived, depth, sent_data, trimmed = 0, 0, 0, 0, 0, 0
     paths: list[int] = []
     causes = [0, 0, 0]
+    lanes = any(state.flow.lane for state in seen.states)
     for state in seen.states:
         flow = state.flow
-        sent = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=False)
-        received = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=True)
+        qp = state.receiver.number if state.receiver is not None and lanes else None
+        sent = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=False, qp=qp)
+        received = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=True, qp=qp)
         imbalance = max(imbalance, analysis.plane_imbalance(sent, seen.topology.planes))
         across = not seen.topology.same_t0(flow.source, flow.target)
         paths.append(len(np.unique(analysis.path_numbers(sent, across))))

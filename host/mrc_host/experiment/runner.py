@@ -241,6 +241,8 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
                 trimmed_headers_lost=totals.drops.get(DropReason.TRIMMED_QUEUE_FULL, 0),
                 fault_hits=sum(fault.hit for fault in testbed.faults.outcomes()),
                 events=events.columns(),
+                phases=testbed.phases.times,
+                start_ps=outcome.start_ps,
             )
             metrics = compute_metrics(seen)
             complete = outcome.finished and not outcome.interrupted

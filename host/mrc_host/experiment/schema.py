@@ -9,6 +9,7 @@ Source: profile.md 1, 4, 6, 7; experiments.md 1.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -27,7 +28,8 @@ from mrc_host.experiment.fields import (
     whole,
 )
 from mrc_host.experiment.script import Action, check_action
-from mrc_host.experiment.workload import WORKLOADS, Flow, Traffic
+from mrc_host.experiment.workload import Flow, Setting, Traffic
+from mrc_host.experiment.workloads import WORKLOADS
 from mrc_host.fabric.faults import FaultSpec, check_fault
 from mrc_host.fabric.spec import TopologySpec
 from mrc_host.fabric.topology import Topology
@@ -287,6 +289,19 @@ def _check_workload(value: Any) -> Any:
     return check_kind(value, Traffic, WORKLOADS, "a section with kind", " or ")
 
 
+@lru_cache(maxsize=4)
+def _planned_once(
+    text: str, hosts: int, seed: int, host_gbps: float, kind: type[Traffic]
+) -> tuple[Flow, ...]:
+    workload = kind.model_validate_json(text)
+    return tuple(workload.planned(Setting(hosts, seed, host_gbps)))
+
+
+def _planned(workload: Traffic, hosts: int, seed: int, host_gbps: float) -> tuple[Flow, ...]:
+    """Return the flows of a workload; the same experiment asks for them again and again."""
+    return _planned_once(workload.model_dump_json(), hosts, seed, host_gbps, type(workload))
+
+
 class Experiment(Section):
     """One experiment.
 
@@ -344,7 +359,12 @@ class Experiment(Section):
 
     def flows(self) -> list[Flow]:
         """Return who sends what to whom."""
-        return self.workload.flows(self.fabric.hosts)
+        return list(_planned(self.workload, self.fabric.hosts, self.seed, self.host_gbps))
+
+    @property
+    def host_gbps(self) -> float:
+        """Rate of all links of a host together."""
+        return self.fabric.rate_gbps * self.fabric.planes
 
     def mtu(self, config: NicConfig) -> int:
         """Payload of a full packet in bytes."""

@@ -14,6 +14,7 @@ from mrc_host.errors import ConfigError
 from mrc_host.experiment.application import Host
 from mrc_host.experiment.nics import NicFactory, NicRequest, verilated_nic
 from mrc_host.experiment.packet_log import PacketLog
+from mrc_host.experiment.phases import Phases
 from mrc_host.experiment.schema import MEBIBYTE, Experiment
 from mrc_host.experiment.script import RunningScript
 from mrc_host.experiment.transfer import FlowState, Transfer, memory_bytes
@@ -71,6 +72,8 @@ class Testbed:
         What goes wrong on the fabric.
     script : RunningScript
         What controllers do to the NICs.
+    phases : Phases
+        What messages wait for.
     """
 
     experiment: Experiment
@@ -81,6 +84,7 @@ class Testbed:
     states: list[FlowState]
     faults: RunningFaults
     script: RunningScript
+    phases: Phases
     nics: list[Nic] = field(default_factory=list)
     hosts: list[Host] = field(default_factory=list)
     applications: list[Transfer] = field(default_factory=list)
@@ -153,6 +157,7 @@ def build_testbed(
         states,
         faults,
         RunningScript(experiment.script),
+        Phases(flows, experiment.workload.computing_ps(), round(experiment.host_latency_ns * 1000)),
     )
     mac = MacOptions(
         gbps=Fraction(str(experiment.fabric.rate_gbps)), fifo_bytes=experiment.nic.transmit_fifo_bytes
@@ -191,7 +196,7 @@ def set_up(testbed: Testbed) -> None:
     ends: list[_End] = []
     for host, nic in enumerate(testbed.nics):
         context = Context(nic, Identity.of_host(plan, host), settings)
-        application = Transfer(host, experiment.seed, testbed.states)
+        application = Transfer(host, experiment.seed, testbed.states, testbed.phases)
         domain = context.protection_domain()
         for _ in ("send", "receive"):
             context.completion_queue(_ring_entries(experiment, host))
@@ -203,8 +208,8 @@ def set_up(testbed: Testbed) -> None:
         testbed.applications.append(application)
         testbed.hosts.append(Host(context, application, round(experiment.host_latency_ns * 1000)))
     testbed.script.require([end.context for end in ends])
-    for low, high in _connections(testbed.states):
-        _connect(testbed, plan, ((low, ends[low]), (high, ends[high])))
+    for low, high, lane in _connections(testbed.states):
+        _connect(testbed, plan, ((low, ends[low]), (high, ends[high])), lane)
     for application in testbed.applications:
         application.post_receives()
 
@@ -260,12 +265,16 @@ def _ring_entries(experiment: Experiment, host: int) -> int:
     return 1 << max(6, (most - 1).bit_length())
 
 
-def _connections(states: list[FlowState]) -> list[tuple[int, int]]:
-    """Return the pairs of hosts that need a queue pair: one serves both directions."""
-    return sorted({(min(ends), max(ends)) for s in states for ends in [(s.flow.source, s.flow.target)]})
+def _connections(states: list[FlowState]) -> list[tuple[int, int, int]]:
+    """Return the pairs of hosts, with a lane, that need a queue pair: one serves both directions."""
+    return sorted(
+        {(min(ends), max(ends), s.flow.lane) for s in states for ends in [(s.flow.source, s.flow.target)]}
+    )
 
 
-def _connect(testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tuple[int, _End]]) -> None:
+def _connect(
+    testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tuple[int, _End]], lane: int
+) -> None:
     """Walk the two queue pairs of a connection to RTS, as two programs with a socket between them would."""
     experiment, config = testbed.experiment, testbed.config
     pairs, endpoints = [], []
@@ -274,10 +283,12 @@ def _connect(testbed: Testbed, plan: UsidPlan, hosts: tuple[tuple[int, _End], tu
         pair = end.context.queue_pair(end.domain, queues[0], queues[1])
         psn = experiment.qp.starting_psn
         if psn is None:
-            psn = random_bits(experiment.seed, STARTING_PSN, host << 32 | other) & PSN_MASK
+            psn = random_bits(experiment.seed, STARTING_PSN, lane << 56 | host << 32 | other) & PSN_MASK
         pairs.append(pair)
         endpoints.append(replace(pair.endpoint(psn), mpr=experiment.mpr_psns(config) // MPR_UNIT_PSNS))
         for state in testbed.states:
+            if state.flow.lane != lane:
+                continue
             if (state.flow.source, state.flow.target) == (host, other):
                 state.sender = pair
             if (state.flow.source, state.flow.target) == (other, host):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mrc_host.experiment.application import Application, Host
 from mrc_host.experiment.pattern import GUARD_BYTES, guard_pattern, message_pattern
+from mrc_host.experiment.phases import Phases
 from mrc_host.experiment.workload import Flow
 from mrc_host.nic.device import (
     Access,
@@ -161,11 +162,14 @@ class Transfer(Application):
         Seed of the run, for the patterns.
     states : list of FlowState
         All flows of the run; those that begin or end here are its own.
+    phases : Phases
+        What messages wait for, shared by all hosts.
     """
 
-    def __init__(self, host: int, seed: int, states: list[FlowState]) -> None:
+    def __init__(self, host: int, seed: int, states: list[FlowState], phases: Phases) -> None:
         self.number = host
         self.seed = seed
+        self.phases = phases
         self.outgoing = [state for state in states if state.flow.source == host]
         self.incoming = [state for state in states if state.flow.target == host]
         self.unexpected_completions = 0
@@ -227,6 +231,7 @@ class Transfer(Application):
         self._top = host.context.allocator.allocate(1, ALIGNMENT).bus_address
         self._latency_ps = host.latency_ps
         self._start_ps = time_ps
+        self.phases.begin(time_ps, lambda opened_ps: host.schedule(opened_ps, self._post_due))
         for _ in range(max((state.outstanding for state in self.outgoing), default=0)):
             for state in self.outgoing:
                 if self._may_post(state, time_ps):
@@ -263,6 +268,7 @@ class Transfer(Application):
             state.posted < len(state.messages)
             and state.posted - state.sent < state.outstanding
             and state.flow.plan[state.posted].after_ps <= time_ps - self._start_ps
+            and self.phases.allows(state.flow.plan[state.posted], time_ps)
             and not state.failure
         )
 
@@ -316,6 +322,9 @@ class Transfer(Application):
             return
         state.messages[number].sender_done_ps = time_ps
         state.sent += 1
+        if not state.flow.plan[number].immediate:
+            self.phases.arrived(state.flow.plan[number])
+            self.phases.completed(state.flow.plan[number], time_ps)
         while self._may_post(state, time_ps):
             self._post(state, time_ps)
 
@@ -343,6 +352,10 @@ class Transfer(Application):
             return
         state.messages[number].receiver_done_ps = time_ps
         state.received += 1
+        self.phases.arrived(state.flow.plan[number])
+        self.phases.completed(state.flow.plan[number], time_ps)
+        if state.flow.plan[number].key >= 0:
+            self._post_due(time_ps)
         if state.receives_posted < state.immediates and not state.failure:
             self._post_receive(state)
 

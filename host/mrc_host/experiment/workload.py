@@ -25,6 +25,7 @@ __all__ = [
     "Pairs",
     "Permutation",
     "PlannedMessage",
+    "Setting",
     "Traffic",
     "Workload",
     "register_workload",
@@ -47,16 +48,44 @@ class PlannedMessage:
         It completes at the receiver too (write_imm).
     after_ps : int
         Earliest time to post it, after the start of the run.
+    phase : int
+        It is posted when all messages of lower phases are complete and the computing of its phase is done.
+    key : int
+        Name under which other messages may wait for its arrival; -1 for none.
+    needs : int
+        Key of a message that must have arrived at its sender before; -1 for none.
     """
 
     bytes: int
     immediate: bool
     after_ps: int = 0
+    phase: int = 0
+    key: int = -1
+    needs: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a workload may depend on besides its own keys.
+
+    Parameters
+    ----------
+    hosts : int
+        Hosts of the fabric.
+    seed : int
+        Seed of the run.
+    host_gbps : float
+        Rate of all links of a host together.
+    """
+
+    hosts: int
+    seed: int
+    host_gbps: float
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """All that one host sends to another.
+    """All that one host sends to another over one queue pair.
 
     Parameters
     ----------
@@ -66,17 +95,21 @@ class Flow:
         Hosts.
     plan : tuple of PlannedMessage
         Its messages in the order in which they are posted.
+    lane : int
+        Which of the queue pairs of the two hosts it uses, from 0.
     """
 
     number: int
     source: int
     target: int
     plan: tuple[PlannedMessage, ...]
+    lane: int = 0
 
     @property
     def name(self) -> str:
-        """Name such as ``h0→h2``."""
-        return f"h{self.source}→h{self.target}"
+        """Name such as ``h0→h2``; ``h0→h2#1`` on a second queue pair."""
+        lane = f"#{self.lane}" if self.lane else ""
+        return f"h{self.source}→h{self.target}{lane}"
 
     @property
     def messages(self) -> int:
@@ -92,7 +125,7 @@ class Flow:
     def message_bytes(self) -> int | None:
         """Size of every message when they are all alike and may be posted at the start, else None."""
         first = self.plan[0]
-        alike = first.after_ps == 0 and all(message == first for message in self.plan)
+        alike = first.after_ps == 0 and first.needs < 0 and all(message == first for message in self.plan)
         return first.bytes if alike else None
 
 
@@ -105,12 +138,47 @@ class Traffic(Section):
         Name of the workload.
     outstanding_messages : int
         Messages posted and not yet completed, per flow.
+    queue_pairs : int
+        Queue pairs between two hosts; their messages take them in turn, and each is a flow of its own.
     """
 
     name: ClassVar[str] = ""
 
     kind: str
     outstanding_messages: Annotated[int, whole(1, 1024)] = 8
+    queue_pairs: Annotated[int, whole(1, 64)] = 1
+
+    def planned(self, setting: Setting) -> list[Flow]:
+        """Return the flows as they are carried out, shared out among the queue pairs of two hosts.
+
+        Raises
+        ------
+        ConfigError
+            As :meth:`flows`; or a pair of hosts has fewer messages than queue pairs.
+        """
+        flows = self.drawn(setting)
+        if self.queue_pairs == 1:
+            return flows
+        divided: list[Flow] = []
+        for flow in flows:
+            if flow.messages < self.queue_pairs:
+                raise ConfigError(
+                    "workload.queue_pairs",
+                    f"at most the messages of {flow.name}, {flow.messages}",
+                    self.queue_pairs,
+                )
+            for lane in range(self.queue_pairs):
+                plan = flow.plan[lane :: self.queue_pairs]
+                divided.append(Flow(len(divided), flow.source, flow.target, plan, lane))
+        return divided
+
+    def drawn(self, setting: Setting) -> list[Flow]:
+        """Return the flows of a run; kinds that draw them from the seed, or need the rate, override this."""
+        return self.flows(setting.hosts)
+
+    def computing_ps(self) -> tuple[int, ...]:
+        """Return the time that every host computes before each phase, in picoseconds; one entry a phase."""
+        return (0,)
 
     @abstractmethod
     def flows(self, hosts: int) -> list[Flow]:

@@ -188,6 +188,15 @@ class FaultSpec(Section):
     def start(self, running: RunningFault) -> None:
         """Begin: called once, when the start of the run is known and before anything happens."""
 
+    @property
+    def share_left(self) -> float:
+        """Share of a link's capacity that is left for data while the fault acts on it."""
+        return 1.0
+
+    def acting(self, begin_ps: int, end_ps: int) -> list[tuple[int, int]]:
+        """Return when it takes that capacity, between its begin and its end."""
+        return [(begin_ps, end_ps)]
+
     def outages(self, begin_ps: int, end_ps: int) -> list[tuple[int, int]]:
         """Return when the links at the place are down and their NICs know it, between two times."""
         return []

@@ -13,6 +13,11 @@ __all__ = ["Blackhole"]
 class Blackhole(FaultSpec):
     """Every packet that enters the place is lost without a sign; what is already on its links arrives."""
 
+    @property
+    def share_left(self) -> float:
+        """Nothing is left."""
+        return 0.0
+
     def act(self, site: Site, start_ps: int, packet: Packet) -> list[tuple[int, Packet]] | None:
         """Lose the packet."""
         return []

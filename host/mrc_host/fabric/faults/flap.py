@@ -55,7 +55,9 @@ class Flap(Outage):
 
     def outages(self, begin_ps: int, end_ps: int) -> list[tuple[int, int]]:
         """Return the outages that NICs are told of."""
-        if not self.signal:
-            return []
+        return self.acting(begin_ps, end_ps) if self.signal else []
+
+    def acting(self, begin_ps: int, end_ps: int) -> list[tuple[int, int]]:
+        """Return all outages."""
         period, down = self._times_ps
         return [(time, min(time + down, end_ps)) for time in range(begin_ps, end_ps, period)]

@@ -44,6 +44,11 @@ class Outage(FaultSpec):
         """Return everything that touches the place."""
         return place.touched
 
+    @property
+    def share_left(self) -> float:
+        """Nothing is left."""
+        return 0.0
+
     def down_during(self, begin_ps: int, end_ps: int, first_ps: int, last_ps: int) -> bool:
         """Whether a fault from begin to end has the link down at some time between two others."""
         return first_ps < end_ps and last_ps >= begin_ps

@@ -21,6 +21,11 @@ class RandomLoss(FaultSpec):
 
     probability: Probability
 
+    @property
+    def share_left(self) -> float:
+        """What is not lost."""
+        return 1 - self.probability
+
     def act(self, site: Site, start_ps: int, packet: Packet) -> list[tuple[int, Packet]] | None:
         """Lose the packet or not."""
         return [] if site.draws.chance(self.probability) else None

@@ -53,6 +53,11 @@ class Slow(FaultSpec):
             site.port.rates.append((running.begin_ps, running.end_ps, byte.numerator, byte.denominator))
             site.port.refresh()
 
+    @property
+    def share_left(self) -> float:
+        """What is left of the rate."""
+        return self.rate_share
+
     def act(self, site: Site, start_ps: int, packet: Packet) -> list[tuple[int, Packet]] | None:
         """Say that the packet's slot was a longer one; its times come from the rate."""
         return [(0, packet)]
