@@ -57,6 +57,8 @@ class SendSide(wiring.Component):
                 "error_in": In(stream.Signature(records.qp_error(config))),
                 "error_out": Out(stream.Signature(records.qp_error(config))),
                 "counter": Out(stream.Signature(records.counter_event(config))),
+                "path": Out(stream.Signature(records.path_operation(config))),
+                "probe_answer": Out(stream.Signature(records.probe_answer(config))),
                 "settings": In(records.settings(config)),
                 "room": In(config.planes),
                 "one_each": In(1),  # room is for one frame
@@ -81,7 +83,7 @@ class SendSide(wiring.Component):
             for name in names:
                 wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(block, name))
         for block, names in (
-            (requester, ("region", "fetch", "completion", "error_out", "counter")),
+            (requester, ("region", "fetch", "completion", "error_out", "counter", "path", "probe_answer")),
             (bind, ("plan",)),
         ):
             for name in names:
@@ -317,6 +319,8 @@ class SendSideBench:
             "completion": _Sink(design, "completion", self._completion),
             "error_out": _Sink(design, "error_out", self._error),
             "counter": _Sink(design, "counter", self._counter),
+            "path": _Sink(design, "path", self._path),
+            "probe_answer": _Sink(design, "probe_answer", self._answer),
         }
         self.stalls: dict[str, Callable[[], bool]] = {}
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -336,6 +340,8 @@ class SendSideBench:
         self.completions: list[dict[str, int]] = []
         self.errors: list[dict[str, int]] = []
         self.counts: dict[int, int] = {}
+        self.paths: list[tuple[str, int, int, int]] = []
+        self.answers: list[dict[str, int]] = []
         self.fetches: list[dict[str, Any]] = []
         self.bad_keys: set[int] = set()
         self.fetch_latency = 20
@@ -451,17 +457,31 @@ class SendSideBench:
         index = payload - self.config.planes * records.PORT_COUNTERS
         self.counts[index] = self.counts.get(index, 0) + 1
 
+    def _path(self, payload: int) -> None:
+        made = unpack(records.path_operation(self.config), payload)
+        name = records.PathOperation(made["operation"]).name
+        self.paths.append((name, made["qp"], made["plane"], made["ev_index"]))
+
+    def _answer(self, payload: int) -> None:
+        self.answers.append(unpack(records.probe_answer(self.config), payload))
+
     # Feedback
 
-    def _feedback(self, qp: int, opcode: int, psn: int, body: int) -> None:
-        self.sources["feedback"].queue.append(
-            pack(records.feedback_record(self.config), qp=qp, opcode=opcode, psn=psn, body=body)
-        )
+    def _feedback(self, qp: int, opcode: int, psn: int, body: int, **more: int) -> None:
+        layout = records.feedback_record(self.config)
+        arrived = self.now >> 16 & 0xFFFF
+        fields = {"qp": qp, "opcode": opcode, "psn": psn, "body": body, "received_at": arrived, **more}
+        self.sources["feedback"].queue.append(pack(layout, **fields))
 
-    def sack(self, qp: int, cack: int, offset: int, bitmap: int, ev: int = 0) -> None:
+    def sack(
+        self, qp: int, cack: int, offset: int, bitmap: int, ev: int = 0, *, rtx: int = 0, held: int = 0,
+        **seth: int,
+    ) -> None:  # fmt: skip
+        """``held``: CC_STATE.ooo_count; ``seth``: further fields of SETH."""
         signed = offset - 0x10000 if offset & 0x8000 else offset
-        body = wire.SETH.pack(cack_psn=cack, sack_offset=signed, sack_bitmap=bitmap, entropy=ev)
-        self._feedback(qp, wire.Opcode.SACK, cack, body << 64)
+        body = wire.SETH.pack(cack_psn=cack, sack_offset=signed, sack_bitmap=bitmap, entropy=ev, **seth)
+        state = wire.CC_STATE.pack(ooo_count=held, tx_timestamp=self.now >> 16 & 0xFFFF)
+        self._feedback(qp, wire.Opcode.SACK, cack, body << 64 | state, retransmission=rtx)
 
     def nack(self, qp: int, psn: int, reason: int, ev: int) -> None:
         body = wire.NETH.pack(nack_psn=psn, nack_reason=reason, entropy=ev)

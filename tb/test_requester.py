@@ -17,7 +17,7 @@ import pytest
 
 import runner
 from agents import start
-from mrc_rtl import records
+from mrc_rtl import records, wire
 from mrc_rtl.config import NicConfig
 from mrc_rtl.records import GlobalCounter
 from mrc_rtl.tables import CompletionStatus, QpErrorReason
@@ -531,7 +531,7 @@ async def immediates(dut) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def delayed(dut) -> None:
-    """NACKs for lack of resources: again after one base_rtt; out of window: the timer alone."""
+    """NACKs for lack of resources or outside a window that has moved since: again after one base_rtt."""
     bench = await begin(dut)
     peer, requests = await connect(bench, 0, 0, timeout=9)
     peer.fate = lambda packet: "drop"
@@ -543,7 +543,59 @@ async def delayed(dut) -> None:
     await bench.until(lambda: len(bench.data) > 8, 4000, "the first one again")
     assert 20 <= (bench.now >> 16) - told <= 30
     await bench.quiet()
-    assert [packet["psn"] for packet in bench.data[8:]] == [1, 2, 3, 4]
+    assert [packet["psn"] for packet in bench.data[8:]] == [1, 2, 3, 4, 5]
+    assert bench.paths == []
+    requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def echoes(dut) -> None:
+    """What feedback says of a path is told with the EV stored for its PSN, if the echo is the same."""
+    bench = await begin(dut)
+    peer, requests = await connect(bench, 2, PSN - 2, timeout=9)
+    peer.fate = lambda packet: "drop"
+    await requests.post(8 * MTU)
+    await bench.quiet()
+    sent = {packet["psn"]: packet for packet in bench.data}
+
+    def path(name: str, psn: int) -> tuple[str, int, int, int]:
+        packet = sent[psn & PSN]
+        return (name, 2, packet["plane"], place(packet))
+
+    def place(packet: dict[str, Any]) -> int:
+        values = [wire.ev_value(packet["plane"], n + 1, 2) for n in range(4)]
+        return values.index(packet["ev"])
+
+    first = PSN - 2
+    for trigger, mark, ev in ((0, 1, None), (1, 2, None), (2, 0, None), (3, 1, 1), (-9, 1, None)):
+        psn = first + trigger & PSN
+        value = ev if ev is not None else sent.get(psn, {"ev": 0})["ev"]
+        bench.sack(2, first - 1 & PSN, 1, 0, value, m=mark, ack_psn_offset=trigger + 1)
+    await bench.quiet()
+    assert bench.paths == [path("SKIP", first), path("CONDEMN", first + 1)]
+    bench.paths.clear()
+    # The answer to a probe says nothing of a packet; those with the top bit set are handed on.
+    for number in (0x8001, 5):
+        bench.sack(
+            2,
+            first - 1 & PSN,
+            1,
+            0,
+            sent[first]["ev"],
+            m=1,
+            pr=1,
+            ack_psn_offset=number - (number >> 15 << 16),
+        )
+    await bench.quiet()
+    assert bench.paths == []
+    assert bench.answers == [{"qp": 2, "number": 0x8001, "marked": 1, "rtt": 1}]
+    for trigger, reason in ((4, 1), (5, 2), (6, 6)):
+        bench.nack(2, first + trigger & PSN, reason, sent[first + trigger & PSN]["ev"])
+    await bench.quiet()
+    assert bench.paths == [path("SKIP", first + 4)]
+    bench.paths.clear()
+    await bench.expire()
+    assert bench.paths == [path("LOST", first)]
     requests.check()
 
 

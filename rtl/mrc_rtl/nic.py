@@ -265,6 +265,7 @@ class _Wiring:
         self._connect(admission.stash, self.immediates.stash)
         self._connect(tracker.advance, self.immediates.advance)
         self._connect(admission.feedback, self.requester.feedback)
+        m.d.comb += [self.requester.path.ready.eq(1), self.requester.probe_answer.ready.eq(1)]
         self._spread(
             "init_broadcast",
             records.receive_init(self.config),

@@ -41,6 +41,7 @@ __all__ = [
     "peer_update",
     "place_command",
     "placed_record",
+    "probe_answer",
     "qp_error",
     "receive_init",
     "receive_state",
@@ -52,6 +53,7 @@ __all__ = [
     "snapshot_answer",
     "snapshot_request",
     "stash_record",
+    "tail_probe",
     "trace_record",
     "transmit_descriptor",
     "transmit_plan",
@@ -434,6 +436,16 @@ def path_operation(config: NicConfig) -> data.StructLayout:
     return data.StructLayout(
         {"qp": config.qp_bits, "plane": plane_bits(config), "ev_index": 5, "operation": 3}
     )
+
+
+def tail_probe(config: NicConfig) -> data.StructLayout:
+    """A question for a QP's peer about what it received, to leave on ``plane``; the SACK has its number."""
+    return data.StructLayout({"qp": config.qp_bits, "plane": plane_bits(config), "number": 16})
+
+
+def probe_answer(config: NicConfig) -> data.StructLayout:
+    """The answer to a probe: whether the path marked it, and the round-trip time in ticks of 128 ns."""
+    return data.StructLayout({"qp": config.qp_bits, "number": 16, "marked": 1, "rtt": 16})
 
 
 class CongestionKind(IntEnum):

@@ -2,20 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Cat, Signal
+from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.memory import Memory
 
-from ..layouts import AETH, NETH, SETH
+from ..layouts import AETH, CC_STATE, NETH, SETH
 from ..records import BODY_BITS
 from ..wire import Opcode
 from . import operations
 from .queues import Operation
+from .records import ev_name
 from .tx_tracker import ev_check
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["add", "add_ends", "latch_distances", "latch_judgement"]
+__all__ = ["add", "add_ends", "latch_distances", "latch_judgement", "latch_sight"]
 
 #: exponential_count that means no limit.
 _NO_LIMIT = 25
@@ -25,7 +26,8 @@ def add(s: "Sequencer") -> None:
     """Add what tells the PSN of an operation.
 
     ``aimed`` is the PSN at the end of the operation's first cycles, ``look_psn`` the same one cycle later;
-    with ``step_up`` and ``step_down`` it is one more or less.
+    with ``step_up`` and ``step_down`` it is one more or less, with ``stepping`` it lies ``step`` from the
+    feedback's.
     """
     m, context = s.m, s.context
     # Latched in LOOK: where the PSN of the operation stands.
@@ -34,10 +36,13 @@ def add(s: "Sequencer") -> None:
     s.behind = Signal(24)  # next new PSN - PSN
     # Latched in WEIGH: what the comparisons and the tracker say of it.
     s.in_window = Signal()
+    s.inside = Signal()  # the PSN lies inside the peer's window, if it is not before it
     s.at_end = Signal()  # the PSN is the next new one
     s.was_acked = Signal()
     s.was_queued = Signal()
-    s.same_ev = Signal()
+    s.same_ev = Signal()  # the feedback echoes the entropy value of the PSN's last transmission
+    s.remembered = Signal()  # the tracker still knows the PSN: no later one took its place
+    s.suspect = Signal(ev_name(s.config))  # plane and number of that entropy value
     s.acceptable = Signal()  # the PSN is not before the oldest unacknowledged nor beyond the next
     s.advances = Signal()  # and it is not the oldest unacknowledged itself
     s.ack_advances = Signal()  # the PSN is behind the first without transport ACK
@@ -52,6 +57,7 @@ def add(s: "Sequencer") -> None:
 
     feedback = s.feedback.payload
     s.seth = SETH(feedback.body[BODY_BITS - SETH.size :])
+    s.cc_state = CC_STATE(feedback.body[BODY_BITS - SETH.size - CC_STATE.size : BODY_BITS - SETH.size])
     s.neth = NETH(feedback.body[BODY_BITS - NETH.size :])
     s.aeth = AETH(feedback.body[BODY_BITS - AETH.size :])
     # The kind of feedback; in registers, which hold it from the second cycle of an operation on.
@@ -68,12 +74,16 @@ def add(s: "Sequencer") -> None:
 
     s.step_up, s.step_down = Signal(), Signal()
     s.ahead = Signal()  # the aim is for a comparison only
+    s.step = Signal(16)  # with ``stepping``, a signed distance from the PSN of the operation
+    s.stepping = Signal()
     source = Signal(24)
     end = Signal(24)
     s.aimed = Signal(24)
+    far = Mux(s.stepping, s.step[-1], s.step_down)
+    distance = Cat(Mux(s.stepping, s.step, s.step_down.replicate(16)), far.replicate(8))
     m.d.comb += [
         # The bit below the sum is the carry in.
-        s.aimed.eq((Cat(1, source) + Cat(s.step_up, s.step_down.replicate(24)))[1:]),
+        s.aimed.eq((Cat(1, source) + Cat(s.step_up, distance))[1:]),
         source.eq(context.psns.unacked),
     ]
     m.d.sync += end.eq(s.end)
@@ -87,7 +97,7 @@ def add(s: "Sequencer") -> None:
             m.d.comb += source.eq(feedback.psn)
             with m.If(kinds[0] | kinds[1]):
                 m.d.comb += source.eq(s.neth.nack_psn)
-            m.d.comb += s.step_up.eq(kinds[0] | kinds[2])
+            m.d.comb += s.step_up.eq((kinds[0] | kinds[2]) & ~s.stepping)
         with m.Case(Operation.HOST):
             m.d.comb += source.eq(operations.command_fields(s.host.payload)["initial_psn"])
         with m.Case(Operation.RETRANSMIT):
@@ -143,20 +153,34 @@ def latch_judgement(s: "Sequencer") -> None:
     attempts = settings.linear_count + settings.exponential_count
     known = ~s.relative[23] & ~s.behind[23]
     posted = (queue.posted - s.completed_count)[: len(queue.posted)]
+    latch_sight(s)
     s.m.d.sync += [
         # Between the oldest unacknowledged and the next new PSN lies less than half the circle.
         s.in_window.eq(known & s.behind.any()),
+        s.inside.eq(s.relative[: s.config.psn_ring_bits + 1] < settings.mpr_psns),
         s.at_end.eq(~s.behind.any()),
         s.acceptable.eq(known),
         s.advances.eq(known & s.relative.any()),
         s.ack_advances.eq(~s.ack_relative[23] & s.ack_relative.any()),
         s.was_acked.eq(s.acked),
         s.was_queued.eq(s.queued),
-        s.same_ev.eq(ev_check(s.neth.entropy) == s.attributes.check),
         s.covered.eq(~(context.progress.ack_next - s.end)[23] & (queue.open != s.completed_count)),
         s.unfinished.eq(queue.posted != s.completed_count),
         s.opened.eq(queue.open != s.completed_count),
         s.one_opened.eq((queue.open - s.completed_count)[: len(queue.open)] == 1),
         s.exhausted.eq((settings.exponential_count != _NO_LIMIT) & (context.progress.attempt >= attempts)),
         s.free.eq(s.config.send_queue_depth - posted),
+    ]
+
+
+def latch_sight(s: "Sequencer") -> None:
+    """In the same cycle: the last transmission of the PSN, and whether the feedback is about that one."""
+    ring = s.config.psn_ring_bits
+    lap, place = s.behind[ring:], s.behind[:ring]
+    s.m.d.sync += [
+        # SACK and NACK have the echo at the same place.
+        s.same_ev.eq(ev_check(s.neth.entropy) == s.attributes.check),
+        s.remembered.eq(Mux(place.any(), lap == 0, lap == 1)),
+        s.suspect.plane.eq(s.attributes.plane),
+        s.suspect.ev_index.eq(s.attributes.ev_index),
     ]

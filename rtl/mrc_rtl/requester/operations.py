@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amaranth.hdl import Mux, Signal, Value
 from amaranth.lib import data
 
-from ..records import GlobalCounter
+from ..records import CongestionKind, GlobalCounter, PathOperation
 from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
 from ..wire import AethSyndrome, NackReason
 from .timers import MAXIMUM_EXPONENT
@@ -67,8 +67,8 @@ def _feedback(s: "Sequencer") -> None:
     with m.Elif(s.is_sack):
         with m.If(s.acceptable | stale):
             advance()
-            m.d.comb += [s.feedback.ready.eq(0), s.merge.eq(1)]
-            m.next = "MERGE"
+            m.d.comb += s.feedback.ready.eq(0)
+            m.next = "TRIGGER"
         with m.Else():
             ignore()
     with m.Elif(s.is_nack):
@@ -79,6 +79,8 @@ def _feedback(s: "Sequencer") -> None:
             with m.If(s.ack_advances):
                 m.d.sync += [progress.ack_next.eq(s.look_psn), s.complete.eq(1)]
                 s.progressed()
+            with m.If(s.at_end):
+                s.tell_congestion(CongestionKind.IDLE)
         with m.Else():
             ignore()
     with m.Elif(s.is_nak):
@@ -97,8 +99,13 @@ def _nack(s: "Sequencer", ignore: Callable[[], None]) -> None:
         s.fail(CompletionStatus.GENERAL_ERROR, QpErrorReason.UNEXPECTED_EVENT, s.slot)
     with m.Elif((reason == NackReason.TRIMMED) | (reason == NackReason.TRIMMED_LASTHOP)):
         s.retransmit(s.retransmit_queue)
-    with m.Elif(reason != NackReason.PSN_OOR_WINDOW):
+        s.tell_congestion(CongestionKind.NACK, trimmed=True)
+        with m.If(reason == NackReason.TRIMMED):
+            s.tell_path(PathOperation.SKIP)
+    with m.Else():
+        # Also one outside the peer's window: it waits like any other, and is looked at again.
         s.retransmit(s.delay_queue)
+        s.tell_congestion(CongestionKind.NACK)
 
 
 def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
@@ -115,12 +122,9 @@ def _nak(s: "Sequencer", ignore: Callable[[], None]) -> None:
         for syndrome, value in statuses.items():
             with m.Case(syndrome):
                 m.d.comb += [status.eq(value), known.eq(1)]
-    # The tracker knows the request of the last ring of PSNs; what is older belongs to the oldest request.
-    ring = s.config.psn_ring_bits
-    lap, place = s.behind[ring:], s.behind[:ring]
-    remembered = Mux(place.any(), lap == 0, lap == 1)
     with m.If(known & (s.in_window | s.relative[23]) & ~s.ack_relative[23]):
-        s.fail(status, QpErrorReason.REMOTE_NAK, Mux(remembered, s.slot, s.completed_slot))
+        # What the tracker does not remember belongs to the oldest request.
+        s.fail(status, QpErrorReason.REMOTE_NAK, Mux(s.remembered, s.slot, s.completed_slot))
     with m.Else():
         ignore()
 
@@ -148,6 +152,8 @@ def _timeout(s: "Sequencer") -> None:
                 s.retransmit(s.retransmit_queue, again=True)
             with m.Elif(~s.was_queued):
                 s.retransmit(s.retransmit_queue)
+                s.tell_congestion(CongestionKind.LOSS)
+                s.tell_path(PathOperation.LOST)
 
 
 def command_fields(command: data.View) -> dict[str, Value]:
@@ -263,7 +269,10 @@ def _retransmit(s: "Sequencer") -> None:
             & (entry.again | (s.in_window & (~s.was_acked | (s.relative == 0))))
         ),
     ]
-    with m.If(wanted):
+    with m.If(wanted & s.from_delayed & ~s.inside):
+        # Still outside the window of the peer.
+        m.d.comb += s.delay_queue.w_en.eq(1)
+    with m.Elif(wanted):
         m.d.comb += [
             s.jobs.w_en.eq(1),
             # The tracker does not remember the request of a PSN that all newer ones overtook.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
 
-from ..records import counter_event, qp_error
+from ..records import counter_event, path_operation, qp_error
 from .record_queue import RecordQueue
 from .records import retransmission_entry, segment_job
 
@@ -60,6 +60,7 @@ def add(s: "Sequencer") -> None:
     s.jobs = queue("jobs", segment_job(config).size, 4 if config.packet_interval > 4 else 8)
     s.counts = queue("counts", counter_event(config).size, 8)
     s.errors = queue("errors", qp_error(config).size, 4)
+    s.paths = queue("paths", path_operation(config).size, 4)
     s.new_entry = Signal(entry)
     s.new_job = Signal(segment_job(config))
     s.message_end = Signal(24)
@@ -80,7 +81,10 @@ def add(s: "Sequencer") -> None:
         s.complete_queue.w_data.eq(s.qp),
     ]
     _add_delay(s, entry)
-    queues = (s.jobs, s.counts, s.errors, s.retransmit_queue, s.delay_queue, s.ready_queue, s.complete_queue)
+    queues = (
+        s.jobs, s.counts, s.errors, s.paths,
+        s.retransmit_queue, s.delay_queue, s.ready_queue, s.complete_queue,
+    )  # fmt: skip
     m.d.comb += s.queues_empty.eq(~Cat(queue.level for queue in queues).any())
 
 

@@ -8,6 +8,7 @@ from ..records import plane_bits, transmit_descriptor
 __all__ = [
     "completion_order",
     "doorbell_record",
+    "ev_name",
     "failed_job",
     "fetch_command",
     "ready_slot",
@@ -24,6 +25,11 @@ __all__ = [
 def send_slot_bits(config: NicConfig) -> int:
     """Bits of the number of a send request inside its QP's ring."""
     return max(1, (config.send_queue_depth - 1).bit_length())
+
+
+def ev_name(config: NicConfig) -> data.StructLayout:
+    """An entropy value of a QP, by plane and number."""
+    return data.StructLayout({"plane": plane_bits(config), "ev_index": 5})
 
 
 def doorbell_record(config: NicConfig) -> data.StructLayout:

@@ -10,6 +10,8 @@ from ..records import (
     completion_record,
     counter_event,
     feedback_record,
+    path_operation,
+    probe_answer,
     qp_error,
     region_answer,
     region_request,
@@ -56,6 +58,10 @@ class Requester(wiring.Component):
     completion : stream of completion_record, out
     error_in, error_out : streams of qp_error
         Errors of other blocks; errors found here, for the event queue and the receive side.
+    path : stream of path_operation, out
+        What happened on entropy values.
+    probe_answer : stream of probe_answer, out
+        Answers to probes whose number has its top bit set.
     counter : stream of counter_event, out
     state_qp, state_sending, state_profile : qp_bits, 1, 8
         Look-up for bind: the QP may send, and its array of entropy values, one cycle after ``state_qp``.
@@ -89,6 +95,8 @@ class Requester(wiring.Component):
                 "completion": Out(stream.Signature(completion_record(config))),
                 "error_in": In(stream.Signature(qp_error(config))),
                 "error_out": Out(stream.Signature(qp_error(config))),
+                "path": Out(stream.Signature(path_operation(config))),
+                "probe_answer": Out(stream.Signature(probe_answer(config))),
                 "counter": Out(stream.Signature(counter_event(config))),
                 "state_qp": In(config.qp_bits),
                 "state_sending": Out(1),
@@ -122,6 +130,9 @@ class Requester(wiring.Component):
         wiring.connect(m, flipped(self.error_in), sequencer.error_in)
         wiring.connect(m, sequencer.error_out, flipped(self.error_out))
         wiring.connect(m, sequencer.counter, flipped(self.counter))
+        wiring.connect(m, sequencer.path, flipped(self.path))
+        wiring.connect(m, sequencer.probe_answer, flipped(self.probe_answer))
+        m.d.comb += sequencer.congestion.ready.eq(1)
         if config.trace:
             wiring.connect(m, sequencer.trace, flipped(self.trace))
         wiring.connect(m, timers.expired, sequencer.expired)

@@ -7,14 +7,19 @@ from amaranth.lib.wiring import In, Out
 from ..config import NicConfig
 from ..records import (
     PORT_COUNTERS,
+    CongestionKind,
     GlobalCounter,
+    PathOperation,
+    congestion_event,
     counter_event,
     feedback_record,
+    path_operation,
+    probe_answer,
     qp_error,
     trace_record,
 )
 from ..tables import CompletionStatus, QpErrorReason, QpState
-from . import aim, choice, operations, queues, trace, turn
+from . import aim, choice, feedback, operations, queues, trace, turn
 from .context import ContextStore, SettingsStore, qp_settings, send_context
 from .qp_table import host_command
 from .queues import Operation
@@ -57,6 +62,8 @@ class Sequencer(wiring.Component):
     host_context, host_values, host_refused
         Answer, with ``host.ready``: context, settings, and whether a write is not allowed.
     job, order, error_out, counter : streams, out
+    path, congestion, probe_answer : streams, out
+        What feedback and timeouts say (:func:`mrc_rtl.requester.feedback.add`).
     look_*, acked, queued, slot, attributes, clear*, give*, set_queued, clear_queued, merge*
         The tracker's commands (:class:`mrc_rtl.requester.tx_tracker.TxTracker`).
     info_index, info
@@ -98,6 +105,9 @@ class Sequencer(wiring.Component):
                 "doorbell": In(stream.Signature(doorbell_record(config))),
                 "job": Out(stream.Signature(segment_job(config))),
                 "order": Out(stream.Signature(completion_order(config))),
+                "path": Out(stream.Signature(path_operation(config))),
+                "congestion": Out(stream.Signature(congestion_event(config))),
+                "probe_answer": Out(stream.Signature(probe_answer(config))),
                 "error_out": Out(stream.Signature(qp_error(config))),
                 "counter": Out(stream.Signature(counter_event(config))),
                 "look_qp": Out(qp),
@@ -178,6 +188,7 @@ class Sequencer(wiring.Component):
         self.rts = Signal()
         aim.add_ends(self)
         aim.add(self)
+        feedback.add(self)
         self.order_status = Signal(5)
         order = self.order.payload
         # What goes out does so in every cycle, and the handshake alone says when it counts: gates saved.
@@ -187,7 +198,7 @@ class Sequencer(wiring.Component):
             self.window_open.eq(~self.window[-1] & self.window.any()),
             self.look_qp.eq(self.qp),
             self.view_qp.eq(self.qp),
-            self.merge_base.eq(self.seth.cack_psn + self.seth.sack_offset),
+            self.merge_base.eq(self.look_psn),
             self.merge_bitmap.eq(self.seth.sack_bitmap),
             self.merge_unacked.eq(context.psns.unacked),
             self.merge_next.eq(context.psns.next),
@@ -233,7 +244,9 @@ class Sequencer(wiring.Component):
         # An operation counts at most three events and reports one error. The one before may just have.
         room = Signal()
         untold = self.trace.valid if config.trace else Const(0)
-        m.d.sync += room.eq((self.counts.level < 4) & (self.errors.level < 2) & store.cleared)
+        m.d.sync += room.eq(
+            (self.counts.level < 4) & (self.errors.level < 2) & ~self.paths.level[1:].any() & store.cleared
+        )
         waiting = queues.waiting_operations(self)
         some = choice.add(self, waiting)
         with m.FSM() as states:
@@ -281,20 +294,12 @@ class Sequencer(wiring.Component):
                     for operation, act in operations.ACTIONS.items():
                         with m.Case(Operation[operation]):
                             act(self)
-            with m.State("MERGE"):
-                with m.If(self.merge_done):
-                    m.d.comb += self.feedback.ready.eq(1)
-                    with m.If(self.merge_beyond):
-                        self.count(GlobalCounter.FEEDBACK_IGNORED)
-                    m.next = "TAIL"
             with m.State("RELOAD"):
                 # The end of the operation goes by what the host wrote.
                 m.d.comb += self.host_settings.read.eq(1)
                 m.next = "TAIL"
             turn.add_states(self)
-            with m.State("TAIL"):
-                self._tail()
-                m.next = "PICK"
+            feedback.add_states(self)
         if config.trace:
             trace.add(self)
         m.d.comb += self.idle.eq(
@@ -342,9 +347,17 @@ class Sequencer(wiring.Component):
         if again:
             m.d.comb += self.new_entry.again.eq(1)
 
+    def tell_path(self, operation: PathOperation) -> None:
+        """Tell the owner of the path table what happened on the entropy value of the PSN looked at."""
+        self.m.d.comb += [self.paths.w_en.eq(1), self.path_operation.eq(operation)]
+
+    def tell_congestion(self, kind: CongestionKind, *, trimmed: bool = False) -> None:
+        """Tell the congestion window of the QP at the end of the operation."""
+        self.m.d.sync += [self.noticing.eq(1), self.notice.eq(kind), self.trimmed.eq(trimmed)]
+
     # Parts -------------------------------------------------------------------------------------------
 
-    def _tail(self) -> None:
+    def tail(self) -> None:
         """Queues, timer and context at the end of an operation."""
         m, context, settings = self.m, self.context, self.settings
         progress, queue = context.progress, context.queue

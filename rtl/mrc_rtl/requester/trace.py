@@ -42,6 +42,7 @@ def add(s: "Sequencer") -> None:
     opcode = Signal(8)
     plane = Signal.like(s.feedback.payload.plane)
     before = Signal(24)
+    psn = Signal(24)
     ignored = Signal()
     timed_out = Signal()
     with m.If(trace.ready):
@@ -51,6 +52,7 @@ def add(s: "Sequencer") -> None:
             opcode.eq(s.feedback.payload.opcode),
             plane.eq(s.feedback.payload.plane),
             before.eq(context.psns.unacked),
+            psn.eq(s.look_psn),
             ignored.eq(0),
             timed_out.eq(0),
         ]
@@ -82,6 +84,6 @@ def add(s: "Sequencer") -> None:
             trace.payload.kind.eq(Mux(is_timer, TraceKind.TIMER, TraceKind.MERGE)),
             trace.payload.qp.eq(s.qp),
             trace.payload.plane.eq(Mux(is_timer, 0, plane)),
-            trace.payload.psn.eq(s.look_psn),
+            trace.payload.psn.eq(Mux(is_timer, s.look_psn, psn)),
             trace.payload.detail.eq(Mux(is_timer, Cat(timer), Cat(merge))),
         ]
