@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mrc_host.comparison.compare import Comparison
     from mrc_host.life.story import Life
 
-__all__ = ["compare", "why"]
+__all__ = ["compare", "report", "why"]
 
 
 def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) -> Comparison:
@@ -39,6 +39,31 @@ def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) ->
     names = _names([Path(first), Path(second)])
     sides = [Side.of(name, open_runs(path)) for name, path in zip(names, (first, second), strict=True)]
     return compare_sides(sides[0], sides[1], tolerance=tolerance)
+
+
+def report(path: str | Path) -> Path:
+    """Make the report of a run, or of all runs in a folder as a sweep; returns the page.
+
+    Parameters
+    ----------
+    path : path
+        A run directory, or a folder that holds some.
+
+    Raises
+    ------
+    MrcError
+        There is no measured run.
+    InfrastructureError
+        A file cannot be read or written.
+    """
+    folder = Path(path)
+    if (folder / "run.json").is_file() or not list(folder.glob("**/run.json")):
+        from mrc_host.report import make_report
+
+        return make_report(folder)
+    from mrc_host.report.sweep import make_sweep_report
+
+    return make_sweep_report(open_runs(folder), folder)
 
 
 def why(run: Run | str | Path, qp: str | int, psn: int, *, again: bool = True) -> Life:

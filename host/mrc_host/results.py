@@ -110,6 +110,11 @@ class Run:
 
         return load_experiment(self.path / "experiment.yaml")
 
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All settings by dotted key, without the seed and what changes no result."""
+        return _flatten(self.experiment.model_dump(mode="json", exclude={"seed", "runner", "capture"}))
+
     def table(self, name: str) -> pa.Table:
         """Return one of :data:`TABLES` as an Arrow table (``to_pandas()`` makes a data frame of it).
 
@@ -210,3 +215,16 @@ def open_runs(path: str | Path) -> list[Run]:
     if not runs:
         raise MrcError(f"{root} must be a run directory or hold some, but there is no run.json below it")
     return runs
+
+
+def _flatten(content: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(content, dict):
+        items = [(str(key), value) for key, value in content.items()]
+    elif isinstance(content, list) and any(isinstance(value, dict | list) for value in content):
+        items = [(str(place), value) for place, value in enumerate(content)]
+    else:
+        return {prefix: content}
+    flat: dict[str, Any] = {}
+    for key, value in items:
+        flat |= _flatten(value, f"{prefix}.{key}" if prefix else key)
+    return flat

@@ -16,6 +16,7 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -23,6 +24,7 @@ from experiment.runs import run_small
 from mrc_host.cli import mrc
 from mrc_host.errors import MrcError
 from mrc_host.experiment.definitions import DEFINITIONS
+from mrc_host.experiment.nics import NicKinds
 from mrc_host.report import make_report
 from mrc_host.report.chart import ticks
 
@@ -34,9 +36,16 @@ FIGURES = (
     "out_of_order",
     "path_delay",
     "completion_times",
+    "ev_states",
+    "ev_map",
     "queues",
+    "window",
+    "rtt",
     "ev_share",
 )
+FROM_EVENTS = ("ev_map", "ev_states", "window", "rtt")
+"""Figures that need what NICs report of their decisions."""
+MODEL = NicKinds.parse("model")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +83,7 @@ def test_every_figure_is_a_picture_with_its_data(finished: Path) -> None:
         assert picture.tag.endswith("svg")
         assert "<style>" in (finished / "plots" / f"{name}.svg").read_text()
         rows = list(csv.reader(io.StringIO((finished / "plots" / f"{name}.csv").read_text())))
-        assert len(rows) > 1, name
+        assert len(rows) > 1 or name in FROM_EVENTS, name
         assert {len(row) for row in rows} == {len(rows[0])}, name
 
 
@@ -100,6 +109,111 @@ def test_figures_agree_with_the_metrics(finished: Path) -> None:
         for plane in range(4)
     )
     assert carried == pytest.approx(4 * 65_536, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run on models in which a link dies and comes back."""
+    directory = tmp_path_factory.mktemp("report") / "faulty"
+    run_small(
+        directory,
+        "workload.bytes_per_nic=524288",
+        "faults=[{kind: down, link: p1.t0.1-p1.t1.2, from_us: 30, to_us: 60}]",
+        "qp.congestion_control=nscc",
+        "records.interval_ns=1000",
+        factory=MODEL,
+    )
+    return directory
+
+
+def test_states_of_paths_are_drawn_where_they_changed(faulty: Path) -> None:
+    rows = table(faulty, "ev_map")
+    bad = [row for row in rows if row["new"] == "ASSUMED_BAD"]
+    assert bad
+    assert {(row["plane"], int(row["ev"], 16) >> 16 & 0xFF) for row in bad} == {("1", 2)}
+    page = (faulty / "report.html").read_text()
+    picture = page.split('id="ev_map"')[1].split("</figure>")[0]
+    worst = picture.split("EV states over time: ")[1].split("<")[0]
+    drawn = set(re.findall(r"<title>EV (0x[0-9a-f]+), plane 1: ASSUMED_BAD", picture))
+    host = worst.removeprefix("h").split("→")[0]
+    assert drawn == {row["ev"] for row in bad if row["host"] == host}
+    counted = table(faulty, "ev_states")
+    assert max(int(row["assumed_bad"]) for row in counted) >= len(drawn)
+
+
+def test_faults_are_marked_on_every_axis_of_time(faulty: Path) -> None:
+    page = (faulty / "report.html").read_text()
+    for name in ("goodput", "ev_map", "ev_states", "queues", "window", "rtt", "fault_1_begin", "fault_1_end"):
+        picture = page.split(f'id="{name}"')[1].split("</figure>")[0]
+        assert 'class="span"' in picture, name
+        assert "down on link p1.t0.1-p1.t1.2" in picture, name
+
+
+def test_each_fault_is_looked_at_closely(faulty: Path) -> None:
+    rows = table(faulty, "fault_1_begin")
+    assert float(rows[0]["start_us"]) < 30 < float(rows[-1]["end_us"])
+    assert sum(int(row["losses"]) for row in rows) > 0
+    assert sum(int(row["sent_again"]) for row in rows) > 0
+    assert max(int(row["evs_bad"]) for row in rows) > 0
+    before = [row for row in rows if float(row["end_us"]) < 30]
+    assert sum(int(row["evs_bad"]) + int(row["losses"]) for row in before) == 0
+    goodput = sum(
+        float(row[f"plane_{plane}_gbps"]) * (float(row["end_us"]) - float(row["start_us"])) * 125
+        for row in rows
+        for plane in range(4)
+    )
+    packets = pq.read_table(faulty / "packets.parquet").to_pydict()
+    low, high = float(rows[0]["start_us"]) * 1e6, float(rows[-1]["end_us"]) * 1e6
+    seen = {}
+    for time_ps, arrived, data, target, psn, size, trimmed in zip(
+        *(packets[k] for k in ("time_ps", "arrived", "data", "target", "psn", "payload_bytes", "trimmed")),
+        strict=True,
+    ):
+        if arrived and data and not trimmed and (target, psn) not in seen:
+            seen[target, psn] = (time_ps, size)
+    assert goodput == pytest.approx(sum(s for t, s in seen.values() if low <= t <= high), rel=1e-3)
+
+
+def test_windows_and_round_trips_are_drawn(faulty: Path) -> None:
+    windows, trips = table(faulty, "window"), table(faulty, "rtt")
+    assert {row["flow"] for row in windows} == {"h0→h2", "h1→h3", "h2→h0", "h3→h1"}
+    assert all(int(row["window_bytes"]) > 0 for row in windows)
+    assert all(float(row["rtt_us"]) > 4 for row in trips)
+
+
+def test_flows_of_several_queue_pairs_are_told_apart(tmp_path: Path) -> None:
+    run_small(tmp_path / "run", "workload.queue_pairs=2", factory=MODEL)
+    shares = table(tmp_path / "run", "ev_share")
+    packets: dict[str, int] = {}
+    for row in shares:
+        packets[row["flow"]] = packets.get(row["flow"], 0) + int(row["packets"])
+    assert len(packets) == 8
+    assert set(packets.values()) == {8}
+    assert {row["flow"] for row in table(tmp_path / "run", "rtt")} <= set(packets)
+
+
+def test_a_sweep_shows_medians_and_ranges_over_seeds(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        for entropy_values in (4, 8):
+            out = tmp_path / f"{entropy_values}-{seed}"
+            run_small(out, f"seed={seed}", f"qp.entropy_values={entropy_values}", factory=MODEL)
+    result = CliRunner().invoke(mrc, ["report", str(tmp_path)])
+    assert result.output.strip() == str(tmp_path / "sweep.html")
+    page = (tmp_path / "sweep.html").read_text()
+    assert "4 runs over <code>qp.entropy_values</code>" in page
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
+    assert [(row["qp.entropy_values"], row["seed"]) for row in rows] == [
+        ("4", "1"), ("4", "2"), ("8", "1"), ("8", "2"),
+    ]  # fmt: skip
+    drawn = table(tmp_path, "evs_per_window")
+    assert [row["qp.entropy_values"] for row in drawn] == ["4", "8"]
+    for row in drawn:
+        values = [
+            float(r["evs_per_window"]) for r in rows if r["qp.entropy_values"] == row["qp.entropy_values"]
+        ]
+        assert float(row["least"]) == pytest.approx(min(values))
+        assert float(row["largest"]) == pytest.approx(max(values))
+    assert 'class="band' in page
 
 
 def test_the_report_is_made_again_from_the_directory(finished: Path, tmp_path: Path) -> None:

@@ -290,10 +290,7 @@ def _judge(
 
 def _settings(first: Run, second: Run) -> list[tuple[str, str, str]]:
     """Return the settings in which two runs differ, the seed and what changes no result left out."""
-    flat = [
-        _flatten(run.experiment.model_dump(mode="json", exclude={"seed", "runner"}))
-        for run in (first, second)
-    ]
+    flat = [run.settings for run in (first, second)]
     rows = [
         (key, _text(flat[0].get(key)), _text(flat[1].get(key)))
         for key in sorted(flat[0].keys() | flat[1].keys())
@@ -306,19 +303,6 @@ def _settings(first: Run, second: Run) -> list[tuple[str, str, str]]:
     if commits[0] != commits[1]:
         rows.append(("source", commits[0], commits[1]))
     return rows
-
-
-def _flatten(content: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(content, dict):
-        items = [(str(key), value) for key, value in content.items()]
-    elif isinstance(content, list) and any(isinstance(value, dict | list) for value in content):
-        items = [(str(place), value) for place, value in enumerate(content)]
-    else:
-        return {prefix: content}
-    flat: dict[str, Any] = {}
-    for key, value in items:
-        flat |= _flatten(value, f"{prefix}.{key}" if prefix else key)
-    return flat
 
 
 def _text(value: Any) -> str:

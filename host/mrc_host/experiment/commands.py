@@ -72,7 +72,11 @@ def run(
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def report(directory: Path) -> None:
-    """Make the report of the run in DIRECTORY again, from the data in it."""
-    from mrc_host.report import make_report
+    """Make the report of the run in DIRECTORY again, from the data in it.
 
-    click.echo(make_report(directory))
+    When DIRECTORY holds several runs, the report shows their metrics over the settings in which they differ,
+    with bands over seeds.
+    """
+    from mrc_host.library import report as make
+
+    click.echo(make(directory))

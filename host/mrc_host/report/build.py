@@ -13,12 +13,15 @@ from mrc_host.experiment.definitions import DEFINITIONS
 from mrc_host.experiment.summary import limits_text, value_text
 from mrc_host.fabric.draw import topology_svg
 from mrc_host.report.chart import CHART_STYLE
+from mrc_host.report.congestion import rtt_figure, window_figure
 from mrc_host.report.data import RunData, read_run
 from mrc_host.report.entropy import share_figure
 from mrc_host.report.faults import fault_rows
 from mrc_host.report.figure import Figure
 from mrc_host.report.ordering import depth_figure, latency_figure, overtaking_figure
+from mrc_host.report.paths import ev_map_figure, ev_state_figure
 from mrc_host.report.throughput import completion_figure, goodput_figure, queue_figure
+from mrc_host.report.zoom import zoom_figures
 
 __all__ = ["make_report"]
 
@@ -95,7 +98,12 @@ def _figures(data: RunData) -> list[Figure]:
         depth_figure(data),
         latency_figure(data),
         completion_figure(data),
+        ev_state_figure(data),
+        ev_map_figure(data),
         queue_figure(data),
+        window_figure(data),
+        rtt_figure(data),
+        *zoom_figures(data),
         share_figure(data),
     ]
 

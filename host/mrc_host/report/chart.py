@@ -39,11 +39,25 @@ font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}}
 .chart .bound{{stroke:var(--ink);stroke-width:1.4;stroke-dasharray:6 4;fill:none}}
 .chart .area{{fill:var(--c);fill-opacity:.78;stroke:var(--ground);stroke-width:.6}}
 .chart .line{{fill:none;stroke:var(--c,var(--accent));stroke-width:1.8;stroke-linejoin:round}}
+.chart .line.p1{{stroke-dasharray:8 3}}.chart .line.p2{{stroke-dasharray:3 2}}
+.chart .line.p3{{stroke-dasharray:9 3 2 3}}.chart .line.p4{{stroke-dasharray:14 4}}
+.chart .line.p5{{stroke-dasharray:1 3}}.chart .line.p6{{stroke-dasharray:6 2 1 2 1 2}}
+.chart .line.p7{{stroke-dasharray:4 6}}
 .chart .thin{{fill:none;stroke:var(--soft);stroke-width:1;stroke-opacity:.55}}
 .chart .bar{{fill:var(--c,var(--accent))}}
 .chart .mark{{fill:var(--c,var(--accent));stroke:var(--ground);stroke-width:.7}}
 .chart .late{{fill:var(--ground);stroke:var(--c,var(--accent));stroke-width:1.7}}
 .chart .span{{fill:var(--ink);fill-opacity:.09}}
+.chart .good{{fill:var(--grid);fill-opacity:.55}}
+.chart .evstate,.legend .evstate{{fill:var(--s);background:var(--s)}}
+.skip{{--s:#e69f00}}.bad{{--s:var(--ink)}}.denied{{--s:#d55e00}}.backup{{--s:#56b4e9}}
+.absent{{--s:var(--ground)}}
+.chart .denied{{fill:none;stroke:#d55e00;stroke-width:1.4}}
+.chart .count{{fill:none;stroke:var(--s)}}
+.chart .count.skip{{stroke-dasharray:2 3}}.chart .count.denied{{stroke-dasharray:8 5}}
+.chart .band{{fill:var(--c,var(--accent));fill-opacity:.16;stroke:none}}
+.chart .loss{{stroke:var(--ink);stroke-width:1.2}}
+.chart .again{{stroke:var(--accent);stroke-width:1.2;stroke-dasharray:2 2}}
 .chart .edge{{stroke:var(--ink);stroke-width:1;stroke-dasharray:2 3;fill:none}}
 .chart .halo{{paint-order:stroke;stroke:var(--ground);stroke-width:4px;stroke-linejoin:round}}
 {_PLANES}
@@ -82,8 +96,8 @@ class Chart:
         Limits of the axes.
     width, height : int
         Size of the box in pixels.
-    left : int
-        Room for the labels of the y axis.
+    left, right, bottom : int
+        Room for the labels of the axes, and for what stands below the chart.
     """
 
     def __init__(
@@ -98,11 +112,12 @@ class Chart:
         height: int = 300,
         left: int = LEFT,
         right: int = RIGHT,
+        bottom: int = BOTTOM,
     ) -> None:
         self.title = title
         self.width, self.height = width, height
         self._left, self._right = left, width - right
-        self._top, self._bottom = TOP, height - BOTTOM
+        self._top, self._bottom = TOP, height - bottom
         self._x_range, self._y_range = x_range, y_range
         self._labels = (x_label, y_label)
         self._parts: list[str] = []
@@ -121,15 +136,36 @@ class Chart:
 
     # -- axes --------------------------------------------------------------------------------------------
 
-    def x_axis(self, count: int = 6) -> None:
-        """Draw the x axis."""
+    def below(self, top: int, bottom: int, y_range: tuple[float, float], label: str) -> Chart:
+        """Return a chart with the same x axis in another part of the box; add its ``parts`` to this one."""
+        other = Chart(
+            self.title, self._labels[0], label, self._x_range, y_range, width=self.width, height=self.height
+        )
+        other._left, other._right = self._left, self._right
+        other._top, other._bottom = top, bottom
+        return other
+
+    @property
+    def parts(self) -> str:
+        """The elements drawn so far."""
+        return "".join(self._parts)
+
+    def x_axis(self, count: int = 6, at: int | None = None) -> None:
+        """Draw the x axis below the chart, or at a height in pixels."""
+        bottom = self._bottom if at is None else at
         for value in ticks(*self._x_range, count):
             place = self.x(value)
             self._parts.append(
-                f'<line class="base" x1="{place:.1f}" x2="{place:.1f}" y1="{self._bottom}" '
-                f'y2="{self._bottom + 4}"/>'
+                f'<line class="base" x1="{place:.1f}" x2="{place:.1f}" y1="{bottom}" y2="{bottom + 4}"/>'
             )
-            self.text(place, self._bottom + 17, _number(value), "tick", "middle")
+            self.text(place, bottom + 17, _number(value), "tick", "middle")
+        self._parts.append(f'<path class="base" d="M{self._left} {bottom}H{self._right}"/>')
+        self.text((self._left + self._right) / 2, self.height - 6, self._labels[0], "axis", "middle")
+
+    def x_axis_names(self, names: dict[float, str]) -> None:
+        """Draw the x axis with names at some places."""
+        for place, name in names.items():
+            self.text(self.x(place), self._bottom + 17, name, "tick", "middle")
         self._parts.append(f'<path class="base" d="M{self._left} {self._bottom}H{self._right}"/>')
         self.text((self._left + self._right) / 2, self.height - 6, self._labels[0], "axis", "middle")
 
@@ -180,6 +216,21 @@ class Chart:
         for number in reversed(range(len(low))):
             path.append(f"V{self.y(low[number]):.1f}H{self.x(edges[number]):.1f}")
         self._parts.append(f'<path class="{kind}" d="{"".join(path)}Z">{_title(title)}</path>')
+
+    def band(
+        self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str, title: str
+    ) -> None:
+        """Fill between two lines through the points ``(xs[i], low[i])`` and ``(xs[i], high[i])``."""
+        there = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in zip(xs, high, strict=True))
+        back = "L".join(
+            f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in reversed(list(zip(xs, low, strict=True)))
+        )
+        self._parts.append(f'<path class="{kind}" d="M{there}L{back}Z">{_title(title)}</path>')
+
+    def polyline(self, xs: Sequence[float], ys: Sequence[float], kind: str, title: str = "") -> None:
+        """Draw a line through points."""
+        points = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
+        self._parts.append(f'<path class="{kind}" d="M{points}">{_title(title)}</path>')
 
     def bar(self, x: float, width: float, value: float, kind: str, title: str) -> None:
         """Draw an upright bar that begins at ``x`` and is ``width`` wide, in units of the x axis."""

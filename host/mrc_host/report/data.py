@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mrc_host.errors import InfrastructureError, MrcError
 from mrc_host.experiment import analysis
 from mrc_host.experiment.load import load_experiment
+from mrc_host.experiment.nic_events import EventColumns, NicEvents
 from mrc_host.experiment.packet_log import PacketColumns
 from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.workload import Flow
@@ -45,6 +46,10 @@ class RunData:
         Every packet at every NIC port.
     faults : list of dict
         What each fault of the experiment met; empty for runs of before there were faults.
+    events : dict of arrays
+        What NICs decided (:mod:`mrc_host.experiment.nic_events`); empty for runs of before it was recorded.
+    queue_pairs : list of dict
+        The ends of every flow, by QP numbers.
     """
 
     path: Path
@@ -58,6 +63,8 @@ class RunData:
     packets: PacketColumns
     queues: dict[str, npt.NDArray[Any]]
     faults: list[dict[str, Any]]
+    events: EventColumns = field(default_factory=lambda: NicEvents().columns())
+    queue_pairs: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def flows(self) -> list[Flow]:
@@ -72,11 +79,19 @@ class RunData:
 
     def arrivals(self, flow: Flow) -> PacketColumns:
         """Return the data packets of a flow at its receiver."""
-        return analysis.data_of_flow(self.packets, flow.source, flow.target, arrived=True)
+        return analysis.data_of_flow(
+            self.packets, flow.source, flow.target, arrived=True, qp=self._lane(flow)
+        )
 
     def sent(self, flow: Flow) -> PacketColumns:
         """Return the data packets of a flow at its sender."""
-        return analysis.data_of_flow(self.packets, flow.source, flow.target, arrived=False)
+        return analysis.data_of_flow(
+            self.packets, flow.source, flow.target, arrived=False, qp=self._lane(flow)
+        )
+
+    def _lane(self, flow: Flow) -> int | None:
+        """Number of a flow's receiving queue pair; None for runs of before it was recorded."""
+        return next((int(p["target_qp"]) for p in self.queue_pairs if p["flow"] == flow.number), None)
 
 
 def read_run(path: Path) -> RunData:
@@ -106,9 +121,20 @@ def read_run(path: Path) -> RunData:
             packets=_table(path / "packets.parquet"),
             queues=_table(path / "queues.parquet"),
             faults=_json(path / "faults.json") if (path / "faults.json").is_file() else [],
+            **_recorded_since(path),
         )
     except (OSError, ValueError) as error:
         raise InfrastructureError(f"{path} must hold readable files, got: {error}") from error
+
+
+def _recorded_since(path: Path) -> dict[str, Any]:
+    """Read what runs of before do not have."""
+    found: dict[str, Any] = {}
+    if (path / "events.parquet").is_file():
+        found["events"] = _table(path / "events.parquet")
+    if (path / "qps.json").is_file():
+        found["queue_pairs"] = _json(path / "qps.json")
+    return found
 
 
 def _json(path: Path) -> Any:

@@ -11,7 +11,9 @@ ROWS_OF_LABELS = 3
 """Labels of neighbouring faults stand in so many rows, one below the other."""
 
 
-def draw_faults(chart: Chart, data: RunData, end_us: float) -> None:
+def draw_faults(
+    chart: Chart, data: RunData, end_us: float, begin_us: float = 0.0, *, labels: bool = True
+) -> None:
     """Shade the time of every fault in a chart whose x axis is time in microseconds.
 
     Parameters
@@ -22,15 +24,20 @@ def draw_faults(chart: Chart, data: RunData, end_us: float) -> None:
         The run.
     end_us : float
         End of the axis; a fault that stays ends there.
+    begin_us : float
+        Begin of the axis; faults that ended before are left out.
+    labels : bool
+        Write number and kind of each fault.
     """
     for fault in data.faults:
-        begin = float(fault["from_us"])
-        if begin >= end_us:
-            continue
+        begin = max(begin_us, float(fault["from_us"]))
         end = end_us if fault["to_us"] is None else min(float(fault["to_us"]), end_us)
+        if begin >= end_us or end <= begin_us:
+            continue
         number = int(fault["number"])
         title = f"{fault['kind']} on {fault['place']}"
-        chart.span(begin, end, f"{number + 1} {_words(fault['kind'])}", number % ROWS_OF_LABELS, title)
+        label = f"{number + 1} {_words(fault['kind'])}" if labels else ""
+        chart.span(begin, end, label, number % ROWS_OF_LABELS, title)
 
 
 def fault_rows(data: RunData) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ from mrc_host.experiment.packet_log import PacketColumns
 from mrc_host.experiment.workload import Flow
 from mrc_host.report.chart import Chart, marker
 from mrc_host.report.data import RunData
+from mrc_host.report.faults import draw_faults
 from mrc_host.report.figure import Figure
 
 __all__ = ["depth_figure", "latency_figure", "overtaking_figure"]
@@ -55,6 +56,7 @@ def overtaking_figure(data: RunData) -> Figure:
         rows.append(
             [f"{time_us:.6f}", number, f"{int(arrivals['psn'][place]):#08x}", plane, uplink, int(is_late)]
         )
+    draw_faults(chart, data, float(times[-1]) + margin, float(times[0]) - margin)
     chart.x_axis(12)
     legend = [(f"p{plane}", f"plane {plane}") for plane in range(data.topology.planes)]
     shapes = sorted({int(uplink) for uplink in paths[shown]} - {0})
