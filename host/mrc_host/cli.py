@@ -24,6 +24,7 @@ COMMANDS = {
     "compare": ("mrc_host.comparison.commands:compare", "Compare runs metric by metric, paired by seed."),
     "doctor": ("mrc_host.doctor:doctor", "List the tools the testbed can use, and which are missing."),
     "ev": ("mrc_host.packets.commands:ev", "Expand entropy values."),
+    "export": ("mrc_host.export.commands:export", "Write a run in the form of another program."),
     "packet": ("mrc_host.packets.commands:packet", "Decode and encode packets."),
     "report": ("mrc_host.experiment.commands:report", "Make the report of a run again."),
     "run": ("mrc_host.experiment.commands:run", "Run one experiment and report what happened."),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mrc_host.comparison.compare import Comparison
     from mrc_host.life.story import Life
 
-__all__ = ["compare", "report", "why"]
+__all__ = ["compare", "export_perfetto", "report", "why"]
 
 
 def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) -> Comparison:
@@ -39,6 +39,30 @@ def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) ->
     names = _names([Path(first), Path(second)])
     sides = [Side.of(name, open_runs(path)) for name, path in zip(names, (first, second), strict=True)]
     return compare_sides(sides[0], sides[1], tolerance=tolerance)
+
+
+def export_perfetto(
+    path: str | Path, out: str | Path | None = None, *, from_us: float = 0.0, to_us: float | None = None
+) -> Path:
+    """Write a run as a trace for ui.perfetto.dev; see :func:`mrc_host.export.perfetto.export_perfetto`.
+
+    Parameters
+    ----------
+    path : path
+        The run directory.
+    out : path, optional
+        The file; ``trace.perfetto.json`` in the directory by default.
+    from_us, to_us : float
+        Only what happened between these times.
+
+    Raises
+    ------
+    MrcError
+        It is no measured run, or the times are in the wrong order.
+    """
+    from mrc_host.export.perfetto import export_perfetto as export
+
+    return export(Path(path), None if out is None else Path(out), from_us=from_us, to_us=to_us)
 
 
 def report(path: str | Path) -> Path:
