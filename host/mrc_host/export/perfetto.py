@@ -254,7 +254,7 @@ class _Export:
             sends = [place for place, (_, kind, _) in enumerate(chain) if kind == "sent"]
             for first, second in zip(sends, sends[1:], strict=False):
                 last = chain[second][2]
-                # Losses of one moment stand one behind the other: the last ones may come too late to be shown.
+                # Losses of one moment stand one behind the other: the last may come too late to be shown.
                 between = [e[2] for e in chain[first:second] if e[2].inside_ps < last.inside_ps]
                 slices = [*sorted(between, key=lambda item: item.inside_ps), last]
                 self.builder.arrows(slices, f"repair of {key[3]:#08x}")
