@@ -4,10 +4,10 @@ From a script or a notebook::
 
     import mrc_host as mrc
 
-    finished = mrc.open_run("runs/mine")
+    finished = mrc.run("experiments/quickstart.yaml", {"seed": 7}, nic="model")
     print(finished.verdict, finished.value("goodput_gbps"))
 
-Names are imported when they are used, so that `mrc --help` imports nothing.
+Names are imported when they are used, so that `mrc --help` imports nothing. See docs/library.md.
 """
 
 import importlib
@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any
 from mrc_host.compiled import activate
 
 if TYPE_CHECKING:
-    from mrc_host.library import compare, why
+    from mrc_host.library import compare, export_perfetto, replay, run, why
     from mrc_host.results import Run, open_run, open_runs
 
-__all__ = ["Run", "compare", "open_run", "open_runs", "why"]
+__all__ = ["Run", "compare", "export_perfetto", "open_run", "open_runs", "replay", "run", "why"]
 
 _PLACES = {
-    "Run": "mrc_host.results",
-    "compare": "mrc_host.library",
-    "open_run": "mrc_host.results",
-    "open_runs": "mrc_host.results",
-    "why": "mrc_host.library",
+    **dict.fromkeys(("compare", "export_perfetto", "replay", "run", "why"), "mrc_host.library"),
+    **dict.fromkeys(("Run", "open_run", "open_runs"), "mrc_host.results"),
 }
 
 activate()

@@ -26,6 +26,7 @@ COMMANDS = {
     "ev": ("mrc_host.packets.commands:ev", "Expand entropy values."),
     "export": ("mrc_host.export.commands:export", "Write a run in the form of another program."),
     "packet": ("mrc_host.packets.commands:packet", "Decode and encode packets."),
+    "replay": ("mrc_host.life.commands:replay", "Repeat a run; it must come to the same, bit for bit."),
     "report": ("mrc_host.experiment.commands:report", "Make the report of a run again."),
     "run": ("mrc_host.experiment.commands:run", "Run one experiment and report what happened."),
     "why": ("mrc_host.life.commands:why", "Tell the life of one packet, and the reasons for it."),

@@ -5,17 +5,23 @@ Source: interfaces.md, "Commands".
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mrc_host.errors import MrcError
 from mrc_host.results import Run, open_run, open_runs
 
 if TYPE_CHECKING:
     from mrc_host.comparison.compare import Comparison
+    from mrc_host.experiment.nics import NicFactory
+    from mrc_host.experiment.progress import ProgressView
+    from mrc_host.experiment.schema import Experiment
+    from mrc_host.life.replay import Replay
     from mrc_host.life.story import Life
 
-__all__ = ["compare", "export_perfetto", "report", "why"]
+__all__ = ["compare", "export_perfetto", "replay", "report", "run", "why"]
 
 
 def compare(first: str | Path, second: str | Path, *, tolerance: float = 0.0) -> Comparison:
@@ -63,6 +69,74 @@ def export_perfetto(
     from mrc_host.export.perfetto import export_perfetto as export
 
     return export(Path(path), None if out is None else Path(out), from_us=from_us, to_us=to_us)
+
+
+def replay(run: Run | str | Path, *, out: str | Path | None = None) -> Replay:
+    """Repeat a finished run in a new directory and compare; see :func:`mrc_host.life.replay.replay`.
+
+    Parameters
+    ----------
+    run : Run or path
+        The run, or its directory.
+    out : path, optional
+        The new run directory.
+
+    Raises
+    ------
+    MrcError
+        The run was interrupted, or its NICs cannot be made again.
+    """
+    from mrc_host.life.replay import replay as repeat
+
+    return repeat(run if isinstance(run, Run) else open_run(run), out=None if out is None else Path(out))
+
+
+def run(
+    experiment: Experiment | Mapping[str, Any] | str | Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    nic: str | NicFactory = "rtl",
+    out: str | Path | None = None,
+    view: ProgressView | None = None,
+) -> Run:
+    """Run an experiment.
+
+    Parameters
+    ----------
+    experiment : path, mapping or Experiment
+        A YAML file; the same as nested mappings; or an experiment that was checked already.
+    settings : mapping, optional
+        Values by dotted key that replace those of a file, such as ``{"seed": 7, "qp.mtu_bytes": 1024}``.
+    nic : str or callable
+        ``rtl``, ``model``, both with a comma, or what makes the NICs.
+    out : path, optional
+        Run directory, new or empty; ``runs/<UTC>-<name>`` by default.
+    view : ProgressView, optional
+        Shows what goes on; nothing by default.
+
+    Raises
+    ------
+    ConfigError
+        The experiment is not allowed, or a fault met nothing.
+    InfrastructureError
+        A stage failed.
+    MrcError
+        There are settings, but no file.
+    """
+    from mrc_host.experiment.load import load_experiment, parse_experiment
+    from mrc_host.experiment.nics import NicKinds
+    from mrc_host.experiment.runner import run_experiment
+
+    if isinstance(experiment, str | Path):
+        texts = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+        checked = load_experiment(Path(experiment), texts)
+    elif settings:
+        raise MrcError(f"settings must be left out where the experiment is no file, got {dict(settings)}")
+    else:
+        checked = parse_experiment(experiment) if isinstance(experiment, Mapping) else experiment
+    factory = NicKinds.parse(nic) if isinstance(nic, str) else nic
+    result = run_experiment(checked, out=None if out is None else Path(out), nic_factory=factory, view=view)
+    return Run(result.directory)
 
 
 def report(path: str | Path) -> Path:

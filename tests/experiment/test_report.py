@@ -225,7 +225,7 @@ def test_the_report_is_made_again_from_the_directory(finished: Path, tmp_path: P
     result = CliRunner().invoke(mrc, ["report", str(copy)])
     assert result.exit_code == 0
     assert result.output.strip() == str(copy / "report.html")
-    assert (copy / "report.html").read_text().replace("copy/experiment", "small/experiment") == before
+    assert (copy / "report.html").read_text().replace("replay copy", "replay small") == before
     assert (copy / "plots" / "goodput.csv").read_bytes() == (finished / "plots" / "goodput.csv").read_bytes()
 
 

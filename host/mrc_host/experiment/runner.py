@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from mrc_host.experiment.recording import write_records
 from mrc_host.experiment.rundir import RunDirectory, utc_now
 from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.testbed import Testbed, build_testbed, set_up
+from mrc_host.experiment.unfinished import unfinished_flows
 from mrc_host.fabric.capture import capture_link
 from mrc_host.fabric.packet import DropReason
 from mrc_host.nic.base import TraceRecord, Watch
@@ -260,6 +261,11 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
             write_records(
                 run.directory, testbed, seen, flow_results(seen), metrics, counters, outcome.start_ps
             )
+            waiting = unfinished_flows(
+                seen.states, seen.packets, seen.events, outcome.start_ps, experiment.mtu(testbed.config)
+            )
+            if waiting:
+                run.document["unfinished"] = [asdict(flow) for flow in waiting]
         _finish_document(run, testbed, outcome, verdict, complete, nic_factory)
     finally:
         testbed.close()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
 from mrc_host.experiment.metrics import Metric
 from mrc_host.experiment.runner import RunResult
 
-__all__ = ["limits_text", "print_summary", "value_text"]
+__all__ = ["limits_text", "print_summary", "value_text", "waiting_lines"]
+
+FLOWS_SHOWN = 12
 
 WORDS = {"equals": "=", "at_least": "≥", "at_most": "≤"}
 STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "ERROR": "bold red"}
@@ -54,3 +59,24 @@ def print_summary(result: RunResult, console: Console | None = None) -> None:
     state = "" if result.complete else " (partial: the run did not finish)"
     console.print(f"[{STYLES[result.verdict]}]{result.verdict}[/]{state}  ", end="")
     console.print(str(result.directory / "report.html"), soft_wrap=True, highlight=False)
+    document = json.loads((result.directory / "run.json").read_text(encoding="utf-8"))
+    for line in waiting_lines(document, str(result.directory)):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def waiting_lines(document: dict[str, Any], directory: str) -> list[str]:
+    """Return a line for each flow that did not finish: what it waits for, and which command tells more."""
+    lines = []
+    for flow in (document.get("unfinished") or [])[:FLOWS_SHOWN]:
+        done = f"{flow['completed']} of {flow['messages']} messages"
+        lines.append(f"{flow['flow']}: {done}, waits for {flow['waits_for']}")
+    rest = len(document.get("unfinished") or []) - FLOWS_SHOWN
+    if rest > 0:
+        lines.append(f"{rest} more flows did not finish: run.json names them")
+    known = [flow for flow in document.get("unfinished") or [] if flow["psn"] is not None]
+    if known:
+        host = known[0]["flow"].split("→")[0]
+        lines.append(
+            f"mrc why {directory} --qp {host}:{known[0]['qp']:#x} --psn {known[0]['psn']:#08x} tells more"
+        )
+    return lines

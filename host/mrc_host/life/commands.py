@@ -1,14 +1,15 @@
-"""The ``mrc why`` command: a thin wrapper around the library."""
+"""The ``mrc why`` and ``mrc replay`` commands: thin wrappers around the library."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from mrc_host.errors import MrcError
 
-__all__ = ["why"]
+__all__ = ["replay", "why"]
 
 
 @click.command()
@@ -36,3 +37,21 @@ def why(directory: Path, qp: str, psn: str, recorded: bool, as_json: bool) -> No
 
     life = tell(open_run(directory), qp, number, again=not recorded, progress=progress)
     click.echo(life_json(life) if as_json else life_text(life))
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="New run directory.")
+def replay(directory: Path, out: Path | None) -> int:
+    """Repeat the run in DIRECTORY and compare: metrics and every packet must be the same, bit for bit.
+
+    Exit codes: 0 the same, 1 not the same; the first difference is printed, and whether sources differ.
+    """
+    from mrc_host.experiment.progress import view_for
+    from mrc_host.life.replay import replay as repeat
+    from mrc_host.life.replay import replay_text
+    from mrc_host.results import open_run
+
+    outcome = repeat(open_run(directory), out=out, view=view_for(), argv=sys.argv)
+    click.echo(replay_text(outcome))
+    return 0 if outcome.same else 1

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from mrc_host.errors import InfrastructureError
 from mrc_host.experiment.definitions import DEFINITIONS
-from mrc_host.experiment.summary import limits_text, value_text
+from mrc_host.experiment.summary import limits_text, value_text, waiting_lines
 from mrc_host.fabric.draw import topology_svg
 from mrc_host.report.chart import CHART_STYLE
 from mrc_host.report.congestion import rtt_figure, window_figure
@@ -123,6 +123,7 @@ def _page(data: RunData, figures: list[Figure]) -> str:
         run=data.run,
         title=data.experiment.title or data.experiment.name,
         state=_state(data),
+        waiting=waiting_lines(data.run, data.path.name),
         tiles=_tiles(data),
         criteria=_criteria(data),
         figures=figures,
@@ -354,4 +355,4 @@ def _facts(data: RunData) -> list[tuple[str, str]]:
 
 
 def _repeat(data: RunData) -> str:
-    return f"mrc run {shlex.quote(str(Path(data.path.name) / 'experiment.yaml'))}"
+    return f"mrc replay {shlex.quote(data.path.name)}"
