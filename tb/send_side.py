@@ -39,6 +39,8 @@ class SendSide(wiring.Component):
                 "send_request": In(TableBus()),
                 "ev_set": In(TableBus()),
                 "ev_value": In(TableBus()),
+                "operation": In(stream.Signature(records.path_operation(config))),
+                "ev_event": Out(stream.Signature(records.event_record(config))),
                 "doorbell": In(stream.Signature(doorbell_record(config))),
                 "region": Out(stream.Signature(records.region_request(config))),
                 "region_answer": In(stream.Signature(records.region_answer(config))),
@@ -78,7 +80,7 @@ class SendSide(wiring.Component):
         m.submodules.bind = bind = Bind(self.config)
         for block, names in (
             (requester, ("qp_send", "send_request", "doorbell", "region_answer", "feedback", "error_in")),
-            (bind, ("ev_set", "ev_value", "packet", "ready", "control")),
+            (bind, ("ev_set", "ev_value", "operation", "packet", "ready", "control")),
         ):
             for name in names:
                 wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(block, name))
@@ -89,6 +91,7 @@ class SendSide(wiring.Component):
             for name in names:
                 wiring.connect(m, getattr(block, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, bind.sent, requester.sent)
+        wiring.connect(m, bind.event, wiring.flipped(self.ev_event))
         # The receive side starts every QP once.
         started = Signal(range(self.config.qps + 1))
         m.d.comb += [
@@ -309,6 +312,7 @@ class SendSideBench:
                 "control",
                 "feedback",
                 "error_in",
+                "operation",
             )
         }
         self.sources["packet"].taken = self._handed_on
@@ -321,6 +325,7 @@ class SendSideBench:
             "counter": _Sink(design, "counter", self._counter),
             "path": _Sink(design, "path", self._path),
             "probe_answer": _Sink(design, "probe_answer", self._answer),
+            "ev_event": _Sink(design, "ev_event", self._ev_event),
         }
         self.stalls: dict[str, Callable[[], bool]] = {}
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -330,6 +335,7 @@ class SendSideBench:
         self.room_now = -1
         self.up = (1 << config.planes) - 1
         self.blocked_planes = 0
+        self.down_is_fatal = True  # a port goes down while nothing is on its way only
         self.peers: dict[int, Peer] = {}
         self.plans: deque[dict[str, Any]] = deque()
         self.image: list[int] = []
@@ -342,6 +348,7 @@ class SendSideBench:
         self.counts: dict[int, int] = {}
         self.paths: list[tuple[str, int, int, int]] = []
         self.answers: list[dict[str, int]] = []
+        self.ev_events: list[dict[str, int]] = []
         self.fetches: list[dict[str, Any]] = []
         self.bad_keys: set[int] = set()
         self.fetch_latency = 20
@@ -382,6 +389,9 @@ class SendSideBench:
         assert request["write"] == 0 and 0 < request["length"] <= self.config.mtu
         self.later(self.region_latency, self.sources["region_answer"].queue.append, answer)
 
+    def _ev_event(self, payload: int) -> None:
+        self.ev_events.append(unpack(records.event_record(self.config), payload))
+
     def _fetch(self, payload: int) -> None:
         command = unpack(fetch_command(self.config), payload)
         self.fetches.append(command)
@@ -405,7 +415,8 @@ class SendSideBench:
             return
         self.plans.append(plan)
         plane = plan["plane"]
-        assert plane < self.config.planes and self.up >> plane & 1, "a frame for a port that is down"
+        assert plane < self.config.planes
+        assert not self.down_is_fatal or self.up >> plane & 1, "a frame for a port that is down"
         if self.frame_cycles:
             cost = self.frame_cycles if plan["data"] else max(1, self.frame_cycles // 8)
             self.busy_until[plane] = max(self.cycle, self.busy_until[plane]) + cost
@@ -632,7 +643,8 @@ class SendSideBench:
             "initial_psn": psn, "mpr_psns": self.config.mpr_psns, "max_immediates": 32, **values,
         }  # fmt: skip
         for plane in range(self.config.planes):
-            assert await self.command("ev_set", qp * self.config.planes + plane, [(1 << evs) - 1]) is not None
+            entry = tables.EV_SET.pack(good=(1 << evs) - 1)
+            assert await self.command("ev_set", qp * self.config.planes + plane, entry) is not None
             block = (fields["ev_profile"] * self.config.planes + plane) * 32
             for n in range(evs):
                 value = wire.ev_value(plane, n + 1, qp)

@@ -4,8 +4,8 @@ Sweep: 2 and 4 planes at 64 bit; EV sets from one GOOD entry to 32, with SKIP an
 free, of equal rate, one slow, one without room, one down. Stimulus: long messages of one or several QPs,
 control requests, changes of EV sets while packets leave. Checks: share of planes and EVs, order in a
 rotation, SKIP cleared by costing one turn, priority and cap of control packets, discards of QPs that stopped,
-nothing left behind (idle). Timing: one decision in 5/8 of K cycles; control waits at most for its own plane;
-every wait is bounded.
+feedback and the host's orders change states, nothing left behind (idle). Timing: one decision in 5/8 of K
+cycles; control waits at most for its own plane; every wait is bounded.
 """
 
 import random
@@ -51,7 +51,7 @@ async def set_evs(bench: SendSideBench, qp: int, plane: int, good: int, skip: in
 
 
 async def read_evs(bench: SendSideBench, qp: int, plane: int) -> dict[str, int]:
-    words = await bench.command("ev_set", qp * PLANES + plane, None, 1)
+    words = await bench.command("ev_set", qp * PLANES + plane, None, 4)
     assert words is not None
     return tables.EV_SET.unpack(words)
 
@@ -124,7 +124,7 @@ async def rotation(dut) -> None:
             assert sorted(order) == expected
         assert len({tuple(order) for order in rounds}) > 1
     # Without a packet in between the words are as they were written.
-    assert await read_evs(bench, 0, 0) == {"good": good, "skip": ~good & 0xFFFF_0000}
+    assert await read_evs(bench, 0, 0) == {"good": good, "skip": ~good & 0xFFFF_0000, "bad": 0}
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -141,7 +141,7 @@ async def skip(dut) -> None:
     missed = max(others) - counts[0]
     turns = counts[0] + missed
     if turns >= 4:
-        assert await read_evs(bench, 0, 0) == {"good": 0b1111, "skip": 0}
+        assert await read_evs(bench, 0, 0) == {"good": 0b1111, "skip": 0, "bad": 0}
         assert 1 <= missed <= 3
     # Only SKIP EVs on every plane: the packet still leaves.
     for plane in range(PLANES):
@@ -278,11 +278,25 @@ async def controls(dut) -> None:
         control(bench, 1, 0, n)
     await bench.until(lambda: len(bench.controls) == 6, 2000, "controls")
     assert len({packet["ev"] for packet in bench.controls[2:]}) == 4
+    # SKIP EVs are passed over, and stay SKIP; they are better than none.
+    bench.controls.clear()
+    await set_evs(bench, 1, 0, 0b111, 0b101)
+    for n in range(6):
+        control(bench, 1, 0, n)
+    await bench.until(lambda: len(bench.controls) == 6, 2000, "controls")
+    uplinks = [packet["ev"] >> 16 & 0xFF for packet in bench.controls]
+    assert uplinks.count(2) >= 3
+    assert await read_evs(bench, 1, 0) == {"good": 0b111, "skip": 0b101, "bad": 0}
+    await set_evs(bench, 1, 0, 0b11, 0b11)
+    for n in range(4):
+        control(bench, 1, 0, n)
+    await bench.until(lambda: len(bench.controls) == 10, 2000, "controls")
+    assert {packet["ev"] >> 16 & 0xFF for packet in bench.controls[6:]} == {1, 2}
     # The port goes down: another plane takes it.
     bench.up &= ~1
     dut.port_up.value = bench.up
     control(bench, 1, 0, 99)
-    await bench.until(lambda: len(bench.controls) == 7, 500, "control on another plane")
+    await bench.until(lambda: len(bench.controls) == 11, 500, "control on another plane")
     assert bench.controls[-1]["plane"] == 1 and bench.controls[-1]["ev"] >> 24 & 7 == 1
     bench.up |= 1
     dut.port_up.value = bench.up
@@ -338,3 +352,116 @@ async def changes(dut) -> None:
     late = [p for p in bench.data[before:] if p["plane"] == 0 and p["ev"] >> 16 & 0xFF == 1]
     assert len(late) <= 2
     assert share(bench.data)[0] >= 45 * 2 // PLANES
+
+
+def operate(bench: SendSideBench, qp: int, plane: int, place: int, operation: records.PathOperation) -> None:
+    bench.sources["operation"].queue.append(
+        pack(records.path_operation(CONFIG), qp=qp, plane=plane, ev_index=place, operation=operation)
+    )
+
+
+async def set_policy(bench: SendSideBench, **fields: int) -> None:
+    words = tables.EV_POLICY.pack(**fields)
+    assert await bench.command("ev_set", tables.EV_POLICY_INDEX, words) is not None
+
+
+def on(packets: list[dict[str, Any]], plane: int, place: int) -> int:
+    """Packets on an EV."""
+    return sum(p["plane"] == plane and p["ev"] >> 16 & 0xFF == place + 1 for p in packets)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def feedback_changes_states(dut) -> None:
+    """While packets leave, EVs go and come by feedback and by the host's orders, and planes stay balanced."""
+    bench = await begin(dut, frame_cycles=40)
+    await set_policy(bench, events=3)
+    await bench.start_qp(0, evs=4, mpr_psns=128)
+    for plane in range(PLANES):
+        await set_evs(bench, 0, plane, 0b0111, 0b1000)
+    await send(bench, 0, 400)
+
+    async def goes_on(packets: int) -> list[dict[str, Any]]:
+        """The next packets, without those already decided."""
+        start = len(bench.data)
+        await bench.until(lambda: len(bench.data) >= start + packets, 40 * packets, "packets")
+        return bench.data[start + 2 :]
+
+    await goes_on(20)
+    assert on(bench.data, 0, 1) and not on(bench.data, 0, 3)
+    operate(bench, 0, 0, 1, records.PathOperation.LOST)
+    await bench.until(lambda: bool(bench.ev_events), 200, "event")
+    (event,) = bench.ev_events
+    assert (event["qp"], event["reason"], event["place"]) == (0, 0, 1)
+    assert event["kind"] == tables.EventKind.EV_STATE and event["state"] == tables.EvState.ASSUMED_BAD
+    later = await goes_on(6 * PLANES + 20)
+    assert on(later, 0, 1) == 0 and on(later, 0, 3) and on(later, 0, 0)
+    operate(bench, 0, 0, 1, records.PathOperation.UNDO)
+    later = await goes_on(6 * PLANES + 20)
+    assert on(later, 0, 1) and not on(later, 0, 3), "the surplus backup goes back"
+    assert [e["state"] for e in bench.ev_events] == [tables.EvState.ASSUMED_BAD, tables.EvState.GOOD]
+    order = tables.EV_ORDER.pack(place=2, operation=records.PathOperation.DENY)
+    assert await bench.command("ev_set", tables.EV_ORDER_INDEX + 1, order) is not None
+    later = await goes_on(6 * PLANES + 20)
+    assert on(later, 1, 2) == 0 and on(later, 1, 3)
+    for operation in (records.PathOperation.UNDO, records.PathOperation.RECOVER):
+        operate(bench, 0, 1, 2, operation)
+    later = await goes_on(6 * PLANES + 20)
+    assert on(later, 1, 2) == 0, "what the controller denies comes back by its order alone"
+    order = tables.EV_ORDER.pack(place=2, operation=records.PathOperation.ALLOW)
+    assert await bench.command("ev_set", tables.EV_ORDER_INDEX + 1, order) is not None
+    later = await goes_on(6 * PLANES + 20)
+    assert on(later, 1, 2) and not on(later, 1, 3)
+    assert len(bench.ev_events) == 2, "the host's own orders are no news"
+    # An oblivious profile does not mind losses and marks.
+    await set_policy(bench, events=3, oblivious=1)
+    for place in range(3):
+        operate(bench, 0, 0, place, records.PathOperation.LOST)
+        operate(bench, 0, 0, place, records.PathOperation.SKIP)
+    later = await goes_on(6 * PLANES + 20)
+    assert all(on(later, 0, place) for place in range(3))
+    assert imbalance(bench.data) <= 1
+    await bench.until(lambda: len(bench.completions) == 1, 40 * 400, "completion")
+    await bench.quiet()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def marks_do_not_slow_bind(dut) -> None:
+    """With a mark for every packet, decisions still come faster than packets can leave."""
+    bench = await begin(dut)
+    await bench.start_qp(0, evs=32, mpr_psns=128)
+    await send(bench, 0, 100)
+    await bench.until(lambda: len(bench.data) > 10, 2000, "packets")
+    first, begun = bench.cycle, len(bench.data)
+    while len(bench.data) < 90:
+        if not bench.sources["operation"].queue:
+            operate(bench, 0, bench.cycle % PLANES, bench.cycle % 32, records.PathOperation.SKIP)
+        await bench.run(4)
+    interval = (bench.cycle - first) / (len(bench.data) - begun)
+    print(f"planes {PLANES}: {interval:.2f} cycles a packet, with marks as fast as they are taken")
+    assert interval <= 2.5 * CONFIG.packet_interval
+    await bench.until(lambda: len(bench.completions) == 1, 5000, "completion")
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def a_port_goes_down(dut) -> None:
+    """From the cycle after the port is seen down on, no decision is for it, at whatever cycle it goes."""
+    bench = await begin(dut)
+    await bench.start_qp(0, evs=8, mpr_psns=128)
+    bench.down_is_fatal = False
+    for delay in range(24):
+        await send(bench, 0, 12, delay % CONFIG.send_queue_depth)
+        start = len(bench.data)
+        await bench.until(lambda start=start: len(bench.data) > start + 2, 2000, "packets")
+        await bench.run(delay % 12)
+        bench.up &= ~1
+        dut.port_up.value = bench.up
+        # What was decided before: the plan on offer and the one behind it.
+        await bench.run(24)
+        before = len(bench.data)
+        await bench.until(lambda: len(bench.completions) == 1, 5000, "completion")
+        assert all(packet["plane"] != 0 for packet in bench.data[before:])
+        bench.completions.clear()
+        bench.up |= 1
+        dut.port_up.value = bench.up
+        await bench.run(3)
+    await bench.quiet()

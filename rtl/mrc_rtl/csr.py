@@ -14,7 +14,7 @@ from .records import GlobalCounter
 from .registers import Register, RegisterKind, constant_value, register_map
 from .stream import AxiLiteSignature, TableBus
 from .table_commands import TableCommands, table_port
-from .tables import TableId
+from .tables import EventKind, TableId
 
 __all__ = ["ADDRESS_BITS", "EVENT_QUEUE_DEPTH", "CsrBlock"]
 
@@ -23,6 +23,9 @@ ADDRESS_BITS = 16
 
 #: Events kept for the host.
 EVENT_QUEUE_DEPTH = 16
+
+#: Places of the queue that events of EVs leave to all others.
+_RESERVED = 4
 
 #: Marks a lower word of a wide register, in place of the number of words below; no register has three words.
 _COLLECTS = 2
@@ -62,6 +65,9 @@ class CsrBlock(wiring.Component):
     consumer : stream of records.consumer_record
     event : stream of records.event_record, in
         Always taken; when the queue is full the event is counted and lost.
+    ev_event : stream of records.event_record, in
+        Kind EV_STATE. Taken at once unless an ``event`` comes. They leave some places of the queue free:
+        those that find no place are counted, and the count goes ahead of the next one as EV_DROPPED.
     event_waiting : 1
         The event queue is not empty.
     counter : stream of records.counter_event
@@ -82,6 +88,7 @@ class CsrBlock(wiring.Component):
                 "receive_doorbell": Out(stream.Signature(records.doorbell(config))),
                 "consumer": Out(stream.Signature(records.consumer_record(config))),
                 "event": In(stream.Signature(records.event_record(config))),
+                "ev_event": In(stream.Signature(records.event_record(config))),
                 "event_waiting": Out(1),
                 "counter": Out(stream.Signature(records.counter_event(config))),
                 "idle": Out(1),
@@ -264,10 +271,15 @@ class CsrBlock(wiring.Component):
         dropped = Signal(16)
         to_count = Signal(4)
         lost = self.event.valid & ~events.w_rdy
+        evs_lost = Signal(11 + config.qp_bits)
+        place_left = Signal()
+        offered = Signal(event_shape)
+        m.d.sync += place_left.eq(events.w_level < EVENT_QUEUE_DEPTH - _RESERVED)
         m.d.comb += [
+            offered.eq(self.event.payload),
             self.event.ready.eq(1),
-            events.w_data.eq(self.event.payload),
-            events.w_en.eq(self.event.valid),
+            events.w_data.eq(offered),
+            events.w_en.eq(self.event.valid | (self.ev_event.valid & place_left)),
             self.event_waiting.eq(events.r_rdy),
             self.counter.payload.index.eq(
                 config.planes * records.PORT_COUNTERS + GlobalCounter.EVENTS_DROPPED
@@ -276,6 +288,18 @@ class CsrBlock(wiring.Component):
         ]
         with m.If(lost):
             m.d.sync += dropped.eq(dropped + 1)
+        with m.If(~self.event.valid & self.ev_event.valid):
+            with m.If(~place_left):
+                m.d.comb += self.ev_event.ready.eq(1)
+                m.d.sync += evs_lost.eq(evs_lost + ~evs_lost.all())
+            with m.Elif(evs_lost.any()):
+                m.d.comb += [
+                    offered.kind.eq(EventKind.EV_DROPPED),
+                    Cat(offered.reason, offered.place, offered.state, offered.qp).eq(evs_lost),
+                ]
+                m.d.sync += evs_lost.eq(0)
+            with m.Else():
+                m.d.comb += [offered.eq(self.ev_event.payload), self.ev_event.ready.eq(1)]
         counted = self.counter.valid & self.counter.ready
         with m.If(lost & ~counted & (to_count != 15)):
             m.d.sync += to_count.eq(to_count + 1)
@@ -303,6 +327,8 @@ class CsrBlock(wiring.Component):
                         ("reason", oldest.reason),
                         ("kind", oldest.kind),
                         ("qp", oldest.qp),
+                        ("place", oldest.place),
+                        ("state", oldest.state),
                         ("valid", 1),
                     ):
                         field = event.field(name)

@@ -316,6 +316,8 @@ class _Wiring:
             self.csr.event.payload.kind.eq(Mux(overrun, EventKind.COMPLETION_OVERRUN, EventKind.QP_ERROR)),
         ]
 
+        self._connect(self.bind.event, self.csr.ev_event)
+
     def _counters(self) -> None:
         sources = [block.counter for block in self.blocks.values() if hasattr(block, "counter")]
         bank = self._add("counters", CounterBank(self.config, len(sources)))
@@ -325,5 +327,6 @@ class _Wiring:
 
     def _trace(self) -> None:
         sources = [block.trace for block in self.blocks.values() if hasattr(block, "trace")]
+        sources.append(self.bind.change_trace)
         merged = self._merge("trace_arbiter", records.trace_record(self.config), sources)
         self._connect(merged, wiring.flipped(self.nic.trace))

@@ -422,13 +422,16 @@ def control_request(config: NicConfig) -> data.StructLayout:
 
 
 class PathOperation(IntEnum):
-    """What the feedback for a packet says of the entropy value it was sent on."""
+    """What the feedback for a packet, a probe or the host says of an entropy value of a QP."""
 
     SKIP = 0  # the packet was marked, or trimmed inside the fabric
     LOST = 1  # it was lost: ASSUMED_BAD, unless too few values would be left
     CONDEMN = 2  # the responder says ALWAYS_SKIP: ASSUMED_BAD, however few are left
     UNDO = 3  # a packet it was blamed for did arrive
     RECOVER = 4  # probes say that the path is good
+    SCAN = 5  # changes nothing: which of the plane are bad
+    ALLOW = 6  # the host: GOOD, whatever it was
+    DENY = 7  # the host: not to be used, until it is allowed
 
 
 def path_operation(config: NicConfig) -> data.StructLayout:
@@ -547,8 +550,11 @@ def queue_bits(config: NicConfig) -> int:
 
 
 def event_record(config: NicConfig) -> data.StructLayout:
-    """Something the host is told through the event queue; ``kind`` is an EventKind."""
-    return data.StructLayout({"qp": config.qp_bits, "reason": 4, "kind": 4})
+    """Something the host is told through the event queue; ``kind`` is an EventKind.
+
+    ``place``, ``state``: of EV_STATE, with an EvState.
+    """
+    return data.StructLayout({"qp": config.qp_bits, "reason": 4, "kind": 4, "place": 5, "state": 2})
 
 
 def counter_event(config: NicConfig) -> data.StructLayout:

@@ -25,6 +25,10 @@ __all__ = [
     "EndpointOperation",
     "EndpointStatus",
     "EV_ENTRY",
+    "EV_ORDER",
+    "EV_ORDER_INDEX",
+    "EV_POLICY",
+    "EV_POLICY_INDEX",
     "EV_PROFILE",
     "EvProfileState",
     "EV_SET",
@@ -85,6 +89,8 @@ class EventKind(IntEnum):
     COMPLETION_OVERRUN = 1  # a completion of this QP was dropped, its queue is full
     PORT_DOWN = 2  # a port lost its link; `qp` is the port, from 0 (not from the gateware)
     PORT_UP = 3  # a port has link again; `qp` is the port, from 0 (not from the gateware)
+    EV_STATE = 4  # an EV of the QP changed its state; `reason` is its plane, `place` its number there
+    EV_DROPPED = 5  # events EV_STATE lost before the next: reason + 2^4 place + 2^9 state + 2^11 qp
 
 
 class CompletionStatus(IntEnum):
@@ -228,6 +234,7 @@ class TableField:
     Parameters
     ----------
     name : str
+        Several fields of one name are pieces of one, the lowest bits first.
     word : int
         64-bit word of the entry.
     low, width : int
@@ -265,26 +272,38 @@ class Table:
         return 1 + max(field.word for field in self.fields if not field.read_only)
 
     def field(self, name: str) -> TableField:
-        """The field of that name; KeyError when the table has none."""
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(f"table {self.name} has no field {name!r}")
+        """The field of that name, or its first piece; KeyError when the table has none."""
+        return self._pieces(name)[0]
+
+    def _pieces(self, name: str) -> list[TableField]:
+        pieces = [field for field in self.fields if field.name == name]
+        if not pieces:
+            raise KeyError(f"table {self.name} has no field {name!r}")
+        return pieces
 
     def pack(self, **values: int) -> list[int]:
         """Words of an entry; fields not named are zero. ValueError when a value does not fit."""
         words = [0] * self.words
         for name, value in values.items():
-            field = self.field(name)
-            if not 0 <= value < 1 << field.width:
-                raise ValueError(f"{self.name}.{name} must fit {field.width} bits, got {value:#x}")
-            words[field.word] |= value << field.low
+            pieces = self._pieces(name)
+            width = sum(piece.width for piece in pieces)
+            if not 0 <= value < 1 << width:
+                raise ValueError(f"{self.name}.{name} must fit {width} bits, got {value:#x}")
+            for piece in pieces:
+                words[piece.word] |= (value & (1 << piece.width) - 1) << piece.low
+                value >>= piece.width
         return words
 
     def unpack(self, words: list[int]) -> dict[str, int]:
         """Fields of an entry given as words (missing words read as zero)."""
         padded = [*words, *[0] * (self.words - len(words))]
-        return {field.name: padded[field.word] >> field.low & (1 << field.width) - 1 for field in self.fields}
+        values: dict[str, int] = {}
+        for name in dict.fromkeys(field.name for field in self.fields):
+            low = values[name] = 0
+            for piece in self._pieces(name):
+                values[name] |= (padded[piece.word] >> piece.low & (1 << piece.width) - 1) << low
+                low += piece.width
+        return values
 
 
 def _f(name: str, word: int, low: int, width: int, text: str, read_only: bool = False) -> TableField:
@@ -379,12 +398,47 @@ CQ_ENTRY = Table(
     ),
 )
 
+
+def _by_eight(name: str, low: int, text: str, read_only: bool = False) -> tuple[TableField, ...]:
+    """A field with a bit for each EV of a plane: eight in each of four words."""
+    return tuple(
+        _f(name, word, low, 8, f"{text}: EVs {8 * word} to {8 * word + 7}", read_only) for word in range(4)
+    )
+
+
 EV_SET = Table(
     "ev_set",
     "QP index x planes + plane",
     (
-        _f("good", 0, 0, 32, "EV i may be used; with skip: 10 GOOD, 11 SKIP, 01 backup, 00 bad or denied"),
-        _f("skip", 0, 32, 32, "see good"),
+        *_by_eight("good", 0, "with skip: 10 GOOD, 11 SKIP, 01 backup (behind all others), 00 not in use"),
+        *_by_eight("skip", 8, "see good; where good is 0 and bad 1: blamed more than once"),
+        *_by_eight("bad", 16, "where good is 0: ASSUMED_BAD, where it is 1: in a long SKIP", read_only=True),
+    ),
+)
+
+#: Commands to EV_SET from this index on are about rows of EV_POLICY.
+EV_POLICY_INDEX = 0x4000
+
+EV_POLICY = Table(
+    "ev_policy",
+    "profile; in commands to EV_SET at EV_POLICY_INDEX + profile, of the gateware only",
+    (
+        _f("min_active", 0, 0, 16, "EVs of a QP below which none goes to ASSUMED_BAD by a loss"),
+        _f("events", 0, 16, 2, "states whose beginning is told as EV_STATE: bit 0 GOOD, bit 1 ASSUMED_BAD"),
+        _f("oblivious", 0, 18, 1, "marks, trims and losses change no state: all EVs take turns"),
+        _f("floor_mask", 0, 19, 5, "a long SKIP ends when these bits of a draw are 0, see `min_active`"),
+    ),
+)
+
+#: Commands to EV_SET from this index on are about rows of EV_ORDER.
+EV_ORDER_INDEX = 0x8000
+
+EV_ORDER = Table(
+    "ev_order",
+    "as EV_SET; in commands to EV_SET at EV_ORDER_INDEX + index, of the gateware only, and only written",
+    (
+        _f("place", 0, 0, 5, "number of the EV on the plane"),
+        _f("operation", 0, 5, 3, "PathOperation ALLOW or DENY; traffic goes on meanwhile"),
     ),
 )
 

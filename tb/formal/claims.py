@@ -6,7 +6,6 @@ from .proofs.immediates import ImmediatesProof
 from .proofs.lanes import LanesProof
 from .proofs.ledger import LedgerProof
 from .proofs.packet_buffer import PacketBufferProof
-from .proofs.path_table import PathTableProof
 from .proofs.placement import PlacementProof
 from .proofs.regions import RegionsProof
 from .proofs.tracker import TrackerProof
@@ -151,21 +150,6 @@ CLAIMS = (
                 "complete = mark.valid & ~(now.cumulative - mark.psn[:near])[near - 1]",
                 "complete = mark.valid",
             ),
-        ),
-    ),
-    Claim(
-        name="path_table",
-        shows="EV states change by the host and by used-up skips only; planes without an EV are shown",
-        make=lambda: PathTableProof(ProofConfig(qps=4, planes=3)),
-        mode="induction",
-        depth=2,
-        cover_depth=20,
-        solver="yices",
-        mutations=(
-            Mutation(
-                "paths.path_table", "writer.en.eq(access | picked)", "writer.en.eq(access | self.write)"
-            ),
-            Mutation("paths.path_table", "(change_read.data & ~one_hot)", "(0 & ~one_hot)"),
         ),
     ),
 )

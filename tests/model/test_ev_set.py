@@ -142,10 +142,10 @@ def test_a_loss_makes_it_bad_at_once(before):
 def test_a_backup_of_the_same_plane_takes_over_and_goes_back():
     evs = ev_set(good=0b0111, skip=0b11000)
     assert evs.lost(32 + 1) is BAD
-    assert changes(evs) == [(33, GOOD, BAD), (32 + 3, BACKUP, GOOD)]
+    assert changes(evs) == [(33, GOOD, BAD), (32 + 4, BACKUP, GOOD)]
     assert evs.active == 6
     evs.recover(33)
-    assert changes(evs) == [(33, BAD, GOOD), (35, GOOD, BACKUP)]
+    assert changes(evs) == [(33, BAD, GOOD), (36, GOOD, BACKUP)]
     assert evs.planes[1].good == 0b0111
 
 

@@ -823,7 +823,7 @@ def test_an_offline_profile_stops_its_qps_and_expanded_entries_carry_their_path(
 
 def test_backups_wait_when_the_option_says_so():
     bench = Bench(planes=1, backups_per_plane=2)
-    assert bench.requester.read_row(TableId.EV_SET, 0) == {"good": 0x3F, "skip": 0xC0}
+    assert bench.requester.read_row(TableId.EV_SET, 0) == {"good": 0x3F, "skip": 0xC0, "bad": 0}
     bench.post(32 * MTU)
     assert len({packet.ev for packet in bench.writes()}) == 6
 

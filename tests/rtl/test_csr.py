@@ -389,6 +389,61 @@ def test_doorbells():
     simulate(dut, bench, *(taker(name) for name in got))
 
 
+def test_events_of_evs_leave_places_and_tell_how_many_were_lost():
+    dut = CsrBlock(SMALL)
+    layout = dut.event.payload.shape()
+
+    async def bench(ctx, master):
+        async def offer(number):
+            """An event of an EV, which is taken within three cycles, beside one of a QP at times."""
+            ctx.set(
+                dut.ev_event.payload,
+                {"qp": 5, "reason": 1, "kind": EventKind.EV_STATE, "place": number % 32, "state": 2},
+            )
+            ctx.set(dut.ev_event.valid, 1)
+            for _ in range(3):
+                _, _, ready = await ctx.tick().sample(dut.ev_event.ready)
+                if ready:
+                    break
+            ctx.set(dut.ev_event.valid, 0)
+            assert ready
+            await ctx.tick()
+
+        async def events():
+            taken = []
+            while word := await master.get("event"):
+                taken.append(MAP["event"].unpack(word))
+            return taken
+
+        lost = 2100  # the count takes all its parts
+        for number in range(12 + lost):
+            await offer(number)
+        ctx.set(dut.event.payload, {"qp": 3, "reason": 4, "kind": EventKind.QP_ERROR})
+        ctx.set(dut.event.valid, 1)
+        await ctx.tick()
+        ctx.set(dut.event.valid, 0)
+        taken = await events()
+        assert [event["place"] for event in taken[:12]] == list(range(12))
+        assert all((e["qp"], e["reason"], e["state"]) == (5, 1, 2) for e in taken[:12])
+        assert [event["kind"] for event in taken[12:]] == [EventKind.QP_ERROR]
+        # One of a QP goes first when both come in the same cycle.
+        ctx.set(dut.event.valid, 1)
+        ctx.set(dut.ev_event.valid, 1)
+        await ctx.tick()
+        ctx.set(dut.event.valid, 0)
+        await offer(9)
+        first, count, second = await events()
+        assert (first["kind"], count["kind"], second["kind"]) == (
+            EventKind.QP_ERROR, EventKind.EV_DROPPED, EventKind.EV_STATE
+        )  # fmt: skip
+        assert count["reason"] + (count["place"] << 4) + (count["state"] << 9) + (count["qp"] << 11) == lost
+        assert second["place"] == 9
+        assert await master.get("event_dropped") == 0
+
+    assert layout.size == SMALL.qp_bits + 15
+    simulate(dut, bench)
+
+
 def test_events():
     dut = CsrBlock(SMALL)
 
@@ -408,7 +463,9 @@ def test_events():
             kept = min(burst, EVENT_QUEUE_DEPTH)
             for number in range(kept):
                 fields = MAP["event"].unpack(await master.get("event"))
-                assert fields == {"valid": 1, "qp": number % 8, "reason": number % 16, "kind": 0}
+                assert fields == {
+                    "valid": 1, "qp": number % 8, "reason": number % 16, "kind": 0, "place": 0, "state": 0
+                }  # fmt: skip
             assert await master.get("event") == 0
             assert not ctx.get(dut.event_waiting)
         assert await master.get("event_dropped") == 7

@@ -65,6 +65,11 @@ def lowest_of(word: i64) -> i64:
     return place if word & 1 else place + 1
 
 
+def highest_of(word: i64) -> i64:
+    """Number of the highest bit that is set in a word of at most 32 bits, which is not 0."""
+    return int(word).bit_length() - 1
+
+
 def count_of(word: i64) -> int:
     """Bits that are set in a word of at most 32 bits."""
     return int(word).bit_count()
@@ -94,9 +99,14 @@ class Rotation:
     ----------
     bits : int
         log2 of the number of places: 5, a word has 32 bits.
+
+    Attributes
+    ----------
+    draw : int
+        Five random bits, others for each EV that came and each rotation.
     """
 
-    __slots__ = ("_ahead", "_bits", "_hash", "_mask", "key", "place")
+    __slots__ = ("_ahead", "_bits", "_hash", "_mask", "draw", "key", "place")
 
     def __init__(self, bits: int) -> None:
         self._bits: i64 = bits
@@ -105,6 +115,7 @@ class Rotation:
         self._ahead: i64 = 0
         self.key: i64 = 1
         self.place: i64 = 0
+        self.draw: i64 = 0
 
     def start(self, seed: int, good: i64) -> None:
         """Begin anew; rows with other seeds (10 bits) have other orders."""
@@ -127,6 +138,7 @@ class Rotation:
             left = self._ahead
         place: i64 = self.place + lowest_of(left)
         index: i64 = place ^ self.key
+        self.draw = (self._hash >> 5 ^ index) & 31
         if left & left - 1 == 0:
             self._redraw(good)
         else:
@@ -162,11 +174,12 @@ class PlaneEvs:
         Words of places whose EV is ASSUMED_BAD, or DENIED.
     turns : list of int
         Turns a SKIP EV still has to be met before it is GOOD again.
-    nominal : int
-        EVs that were to be active when the host wrote the words.
+    first_backup : int
+        First place of a backup when the host wrote the words, :data:`NONE` without backups: so many EVs of
+        the plane are to be active, and the places from there on are those of backups.
     """
 
-    __slots__ = ("_activated", "bad", "control", "data", "denied", "good", "nominal", "skip", "turns")
+    __slots__ = ("bad", "control", "data", "denied", "first_backup", "good", "skip", "turns")
 
     def __init__(self, bits: int) -> None:
         self.good: i64 = 0
@@ -176,8 +189,7 @@ class PlaneEvs:
         self.turns: list[int] = [0] * (1 << bits)
         self.data: Rotation = Rotation(bits)
         self.control: Rotation = Rotation(bits)
-        self.nominal: int = 0
-        self._activated: list[int] = []
+        self.first_backup: i64 = NONE
 
     def write(self, good: i64, skip: i64, seed: int) -> None:
         """Set the words and begin both rotations anew; DENIED stays."""
@@ -185,8 +197,8 @@ class PlaneEvs:
         self.skip = skip & ~self.denied
         self.bad = 0
         self.turns = [int(self.skip >> place & 1) for place in range(len(self.turns))]
-        self.nominal = count_of(good)
-        self._activated = []
+        backups: i64 = skip & ~good
+        self.first_backup = lowest_of(backups) if backups else NONE
         self.data.start(seed, self.good)
         self.control.start(seed, self.good)
 
@@ -234,32 +246,36 @@ class PlaneEvs:
         self._clear(place)
 
     def activate_backup(self) -> i64:
-        """Make the first backup GOOD and return its place; :data:`NONE` when there is none."""
+        """Make the last backup GOOD and return its place; :data:`NONE` when there is none."""
         backups: i64 = self.skip & ~self.good
         if backups == 0:
             return NONE
-        place: i64 = lowest_of(backups)
+        place: i64 = highest_of(backups)
         self.set_good(place)
-        self._activated.append(int(place))
         return place
 
     def surplus_backup(self) -> i64:
-        """Forget the latest activated backup that is still in use, when more EVs are active than planned.
-
-        Returns its place, or :data:`NONE`.
+        """Place of the last active EV at a backup's place, when more EVs are active than planned;
+        :data:`NONE` otherwise.
         """
-        while self._activated and count_of(self.good) > self.nominal:
-            place = self._activated.pop()
-            if self.good >> place & 1:
-                return place
-        return NONE
+        first: i64 = self.first_backup
+        if first == NONE or count_of(self.good) <= first:
+            return NONE
+        active: i64 = self.good >> first
+        return first + highest_of(active) if active else NONE
 
-    def met_skip(self, place: i64) -> bool:
-        """A pick met this SKIP EV: one turn is used up. True when it is GOOD again."""
+    def met_skip(self, place: i64, draws: bool) -> bool:
+        """A pick met this SKIP EV: one turn is used up. True when it is GOOD again.
+
+        With ``draws`` a long SKIP ends by chance, at a turn in so many.
+        """
         left = self.turns[place] - 1
         if left > 0:
-            self.turns[place] = left
-            return False
+            if not draws:
+                self.turns[place] = left
+                return False
+            if self.data.draw & (1 << left.bit_length()) - 1:
+                return False
         self.turns[place] = 0
         self.skip &= ~bit_of(place)
         return True
@@ -315,6 +331,12 @@ class EvSet:
         What happens then: ``skip`` (long SKIP), ``keep`` or ``ignore`` (the minimum does not count).
     floor_turns : int
         Turns of the long SKIP.
+    floor_draws : bool
+        It ends by chance, at one turn in so many, which takes no counter.
+    counts_two : bool
+        Blames are counted up to two, up to one in a long SKIP; the responder's condemnation counts as two.
+    oblivious : bool
+        Marks, trims and losses change nothing.
     changes : list of int
     """
 
@@ -322,9 +344,12 @@ class EvSet:
         "_bits",
         "_blames",
         "changes",
+        "counts_two",
+        "floor_draws",
         "floor_rule",
         "floor_turns",
         "minimum_active",
+        "oblivious",
         "planes",
         "stride",
     )
@@ -337,6 +362,9 @@ class EvSet:
         self.minimum_active: int = 0
         self.floor_rule: str = "skip"
         self.floor_turns: int = 16
+        self.floor_draws: bool = False
+        self.counts_two: bool = False
+        self.oblivious: bool = False
         self.changes: list[int] = []
 
     @property
@@ -358,7 +386,7 @@ class EvSet:
         """A packet on this EV was marked or trimmed: GOOD becomes SKIP; other states stay."""
         plane = self.planes[index >> self._bits]
         place = index & self.stride - 1
-        if not plane.good >> place & 1:
+        if self.oblivious or not plane.good >> place & 1:
             return
         if not plane.skip >> place & 1:
             self._note(index, PathState.GOOD, PathState.SKIP)
@@ -366,24 +394,30 @@ class EvSet:
 
     def met_skip(self, index: i64) -> None:
         """A pick met this SKIP EV."""
-        if self.planes[index >> self._bits].met_skip(index & self.stride - 1):
+        if self.planes[index >> self._bits].met_skip(index & self.stride - 1, self.floor_draws):
+            self._blames[index] = 0
             self._note(index, PathState.SKIP, PathState.GOOD)
 
     def lost(self, index: i64) -> PathState:
         """A packet on this EV was lost: GOOD and SKIP become ASSUMED_BAD, and a backup of the plane takes
         over. At the minimum of active EVs ``floor_rule`` decides. Returns the state it is in now.
         """
-        self._blames[index] += 1
         plane = self.planes[index >> self._bits]
         place = index & self.stride - 1
         state = plane.state(place)
-        if state is not PathState.GOOD and state is not PathState.SKIP:
+        if self.oblivious or state in (PathState.BACKUP, PathState.DENIED, PathState.ABSENT):
+            return state
+        if not self.counts_two or self._blames[index] < 2:
+            self._blames[index] += 1
+        if state is PathState.ASSUMED_BAD:
             return state
         at_floor = self.active <= self.minimum_active and plane.skip & ~plane.good == 0
         if at_floor and self.floor_rule == "keep":
             return state
         if at_floor and self.floor_rule == "skip":
             self.mark_skip(index, self.floor_turns)
+            if self.counts_two:
+                self._blames[index] = 1
             return PathState.SKIP
         self._retire(index, PathState.ASSUMED_BAD)
         return PathState.ASSUMED_BAD
@@ -391,11 +425,13 @@ class EvSet:
     def condemn(self, index: i64) -> None:
         """The responder says ALWAYS_SKIP: GOOD and SKIP become ASSUMED_BAD, whatever the minimum says."""
         if self.state(index) in (PathState.GOOD, PathState.SKIP):
+            if self.counts_two:
+                self._blames[index] = 2
             self._retire(index, PathState.ASSUMED_BAD)
 
     def undo(self, index: i64) -> None:
         """A packet that this EV was blamed for did arrive; with no blame left the EV is GOOD again."""
-        if self._blames[index] == 0:
+        if self.oblivious or self._blames[index] == 0:
             return
         self._blames[index] -= 1
         if self._blames[index] == 0:
@@ -467,6 +503,7 @@ class EvSet:
         if place != NONE:
             self._note(number << self._bits | place, plane.state(place), PathState.BACKUP)
             plane.set_backup(place)
+            self._blames[int(number << self._bits | place)] = 0
 
     def _note(self, index: i64, old: PathState, new: PathState) -> None:
         self.changes.append(int(index << 8 | int(old) << 4 | int(new)))

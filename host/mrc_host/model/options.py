@@ -84,6 +84,8 @@ class ModelOptions:
     mark_reaction: bool = True
     minimum_active_rule: str = "skip"
     floor_skip_turns: int = 16
+    floor_skip_end: str = "count"
+    blame_count: str = "exact"
     ecn_skip_turns: int = 1
     trim_skip_turns: int = 1
     obey_always_skip: bool = True
@@ -272,6 +274,14 @@ OPTIONS: dict[str, Option] = {
         ("skip", "keep", "ignore"),
     ),
     "floor_skip_turns": Option("Q7", "Turns of that long SKIP.", low=1, high=255),
+    "floor_skip_end": Option(
+        "Q7", "It ends after so many turns, or by chance at one turn in so many.", ("count", "draw")
+    ),
+    "blame_count": Option(
+        "Q20",
+        "Losses that are held against an EV and may be taken back: all, or two at most, as in the gateware.",
+        ("exact", "two"),
+    ),
     "ecn_skip_turns": Option("Q16", "Turns an EV is skipped for an ECN mark.", low=1, high=15),
     "trim_skip_turns": Option("Q16", "Turns an EV is skipped for a fabric trim.", low=1, high=15),
     "obey_always_skip": Option("Q8", "A SACK with ALWAYS_SKIP makes its EV ASSUMED_BAD."),

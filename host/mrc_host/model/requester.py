@@ -118,7 +118,7 @@ class ModelRequester(Requester):
             if qp >= self._config.qps:
                 return None
             words = side.qps[qp].evs.planes[plane]
-            return {"good": int(words.good), "skip": int(words.skip)}
+            return {"good": int(words.good), "skip": int(words.skip), "bad": int(words.bad)}
         if table == TableId.EV_VALUE:
             return side.profiles.read_value(index)
         if table == ControlTableId.QP_OPTION:

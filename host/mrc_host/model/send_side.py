@@ -126,6 +126,8 @@ class SendSide:
             evs = EvSet(config.planes, config.evs_per_plane)
             evs.floor_rule = options.minimum_active_rule
             evs.floor_turns = options.floor_skip_turns
+            evs.floor_draws = options.floor_skip_end == "draw"
+            evs.counts_two = options.blame_count == "two"
             policy = create_policy(evs, options, shell.seed, _COMPONENT + index)
             self.qps.append(SendQp(index, config.planes, config.mpr_psns, options, policy))
 

@@ -10,7 +10,9 @@ from amaranth.lib.wiring import In, Out
 from ..config import NicConfig
 from ..records import (
     control_request,
+    event_record,
     image_row_bits,
+    path_operation,
     peer_update,
     plane_bits,
     receive_init,
@@ -44,9 +46,10 @@ class Bind(wiring.Component):
     the next decision. Data wait in their slots; a packet that cannot go now (no plane of its QP has room)
     lets those behind it try. Control packets wait in a short queue for room on their own plane; they come
     first, but after three in a row data are tried, and data leave a plane to the control packet waiting for
-    it. A control packet whose port is down leaves on another plane. The QP's state is looked at before the
-    choice and again before the plan: data of a QP that no longer sends become a plan that only frees the
-    slot.
+    it. A control packet whose port is down leaves on another plane. It passes over SKIP EVs, up to the end of
+    their rotation, and leaves them as they are. The QP's state is looked at before the choice and again
+    before the plan: data of a QP that no longer sends become a plan that only frees the slot. Whether the
+    port is still up is looked at in the last cycle, and the decision is taken anew when it is not.
 
     Parameters
     ----------
@@ -56,6 +59,8 @@ class Bind(wiring.Component):
     -------
     ev_set, ev_value : TableBus
         Tables EV_SET and EV_VALUE.
+    operation, event, scanned, bad, went_bad, changed_qp, changed_plane, changed_index
+        See :class:`PathTable`.
     packet : stream of slot_packet, in
         Taken when it is written down, in an image of which there is one for every slot.
     ready : stream of ready_slot, in
@@ -80,6 +85,8 @@ class Bind(wiring.Component):
         Ticks of 128 ns in bits 47 to 16.
     trace : stream of trace_record, out
         Only with ``config.trace``: kind BIND, ``detail`` is :func:`bind_detail`.
+    change_trace : stream of trace_record, out
+        Likewise, kind EV_CHANGE, see :class:`PathTable`.
     idle : 1
 
     Source: design.md 4 rules 5, 6 and 10; profile.md 3, 5 (reverse path), 6 and 9.
@@ -90,6 +97,14 @@ class Bind(wiring.Component):
         members = {
             "ev_set": In(TableBus()),
             "ev_value": In(TableBus()),
+            "operation": In(stream.Signature(path_operation(config))),
+            "event": Out(stream.Signature(event_record(config))),
+            "scanned": Out(1),
+            "bad": Out(32),
+            "went_bad": Out(1),
+            "changed_qp": Out(config.qp_bits),
+            "changed_plane": Out(plane_bits(config)),
+            "changed_index": Out(5),
             "packet": In(stream.Signature(slot_packet(config))),
             "ready": In(stream.Signature(ready_slot(config))),
             "control": In(stream.Signature(control_request(config))),
@@ -115,6 +130,7 @@ class Bind(wiring.Component):
         }
         if config.trace:
             members["trace"] = Out(stream.Signature(trace_record(config)))
+            members["change_trace"] = Out(stream.Signature(trace_record(config)))
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -131,11 +147,14 @@ class Bind(wiring.Component):
         m.submodules.issue = issue = Issue(config)
         wiring.connect(m, wiring.flipped(self.ev_set), table.table)
         wiring.connect(m, wiring.flipped(self.ev_value), values.table)
+        wiring.connect(m, wiring.flipped(self.operation), table.operation)
+        wiring.connect(m, table.event, wiring.flipped(self.event))
         wiring.connect(m, wiring.flipped(self.peer_init), peers.init)
         wiring.connect(m, issue.plan, wiring.flipped(self.plan))
         wiring.connect(m, issue.sent, wiring.flipped(self.sent))
         if config.trace:
             wiring.connect(m, issue.trace, wiring.flipped(self.trace))
+            wiring.connect(m, table.trace, wiring.flipped(self.change_trace))
 
         # Waiting data and control packets -------------------------------------------------------------
         slot_bits = len(self.ready.payload.slot)
@@ -223,6 +242,7 @@ class Bind(wiring.Component):
         discard = Signal()
         missing = Signal()  # a control packet's plane has no EV
         restarted = Signal()
+        takes_skip = Signal()  # a control packet has passed over the last EV of a rotation
         scan = Signal(range(config.transmit_slots))
         in_row = Signal(range(_CONTROL_CAP + 1))
         data_first = Signal()
@@ -241,7 +261,8 @@ class Bind(wiring.Component):
             choice.tick.eq(self.now[16:32]),
             choice.patience.eq(self.settings.base_rtt >> 1),
             table.look_qp.eq(selected_qp),
-            self.state_qp.eq(selected_qp),
+            self.state_qp.eq(Mux(table.working, table.state_qp, selected_qp)),
+            table.profile.eq(self.state_profile),
             table.pick_qp.eq(qp),
             table.pick_plane.eq(picked_plane),
             table.pick_control.eq(is_control),
@@ -250,9 +271,15 @@ class Bind(wiring.Component):
             selected_qp.eq(qp),
             pick.word.eq(table.word),
             pick.place.eq(table.place),
-            table.skip_group.eq(pick.index[3:]),
-            table.new_skip.eq(pick.new_skip),
+            table.met_index.eq(pick.index),
+            table.met_draw.eq(pick.draw),
             table.new_place.eq(pick.new_place),
+            self.scanned.eq(table.scanned),
+            self.bad.eq(table.bad),
+            self.went_bad.eq(table.went_bad),
+            self.changed_qp.eq(table.changed_qp),
+            self.changed_plane.eq(table.changed_plane),
+            self.changed_index.eq(table.changed_index),
             values.base_profile.eq(profile),
             values.base_plane.eq(plane),
             data_list.position.eq(position),
@@ -295,21 +322,24 @@ class Bind(wiring.Component):
                     for n in range(_CONTROLS):
                         with m.Case(n):
                             m.d.comb += chosen_control.eq(control_list.items[n])
-                m.d.sync += [
-                    discard.eq(0),
-                    missing.eq(0),
-                    restarted.eq(0),
-                    is_control.eq(control_can & ~data_first),
-                    plane.eq(control_plane),
-                ]
-                with m.If(control_can & ~data_first):
+                # While the table works, the address of the pick before stays.
+                with m.If(~table.hold):
                     m.d.sync += [
-                        row.eq(chosen_control.image),
-                        position.eq(control_at),
-                        qp.eq(chosen_control.qp),
+                        discard.eq(0),
+                        missing.eq(0),
+                        restarted.eq(0),
+                        takes_skip.eq(0),
+                        is_control.eq(control_can & ~data_first),
+                        plane.eq(control_plane),
                     ]
-                with m.Else():
-                    m.d.sync += [row.eq(chosen.slot), position.eq(scan), qp.eq(chosen.qp)]
+                    with m.If(control_can & ~data_first):
+                        m.d.sync += [
+                            row.eq(chosen_control.image),
+                            position.eq(control_at),
+                            qp.eq(chosen_control.qp),
+                        ]
+                    with m.Else():
+                        m.d.sync += [row.eq(chosen.slot), position.eq(scan), qp.eq(chosen.qp)]
                 if not relaxed:
                     m.d.comb += selected_qp.eq(Mux(control_can & ~data_first, chosen_control.qp, chosen.qp))
                 with m.If(~table.hold & (control_can | data_waits)):
@@ -357,10 +387,15 @@ class Bind(wiring.Component):
                         m.d.sync += missing.eq(1)
                         with m.If(~is_control):
                             next_packet()
-                with m.Elif(~discard & ~missing & pick.skip):
-                    m.d.comb += [table.write.eq(1), table.write_skip.eq(1)]
-                    m.d.sync += restarted.eq(0)
+                with m.Elif(~discard & ~missing & pick.skip & ~takes_skip):
+                    # Data have used up the plane's turn, and the EV's skip.
+                    m.d.comb += [table.write.eq(1), table.met.eq(~is_control)]
+                    m.d.sync += takes_skip.eq(is_control & ~pick.new_place.place.any())
                     m.next = "PLANE"
+                    with m.If(~is_control):
+                        m.next = "SELECT"
+                with m.Elif(~self.port_up.bit_select(plane, 1) & ~discard):
+                    m.next = "SELECT"
                 with m.Elif(issue.free):
                     m.d.comb += [leave.eq(1), table.write.eq(~discard & ~missing)]
                     m.d.sync += scan.eq(0)

@@ -9,7 +9,7 @@ from ..config import NicConfig
 from ..records import plane_bits
 from ..stream import TableBus
 from ..tables import EV_VALUE, EV_VALUES_PER_PLANE
-from .path_table import ev_word, rotation
+from .ev_state import ev_word, rotation
 
 __all__ = ["EvPick", "EvValues", "PlaneChoice", "pick_stages"]
 
@@ -136,7 +136,7 @@ class EvPick(wiring.Component):
     or four.
 
     In each rotation every GOOD EV comes once, in the order place 0 to 31, where EV i has the place i XOR key;
-    with a new rotation comes a new key. A SKIP EV met is reported, and loses its skip bit.
+    with a new rotation comes a new key. A SKIP EV met is reported.
 
     Parameters
     ----------
@@ -154,8 +154,10 @@ class EvPick(wiring.Component):
         Outcome: number of the EV found.
     found, skip : 1, 1
         Outcome: there is an EV at or behind the place; it is a SKIP one.
-    new_skip, new_place
-        Outcome: what the skip bits of the EV's group of eight and the rotation become.
+    draw : 5
+        Outcome: random bits, others for each EV and rotation.
+    new_place : rotation
+        Outcome: what the rotation becomes.
 
     Source: design.md 4 rule 5; protocol.md 2.3 (permutation re-drawn at each wrap).
     """
@@ -170,7 +172,7 @@ class EvPick(wiring.Component):
                 "index": Out(5),
                 "found": Out(1),
                 "skip": Out(1),
-                "new_skip": Out(8),
+                "draw": Out(5),
                 "new_place": Out(rotation()),
             }
         )
@@ -257,7 +259,7 @@ class EvPick(wiring.Component):
             self.found.eq(some),
             self.index.eq(index),
             self.skip.eq(inside_skip.bit_select(index[:3], 1)),
-            self.new_skip.eq(inside_skip & ~(1 << index[:3])),
+            self.draw.eq(hash_then[5:10] ^ index),
             self.new_place.place.eq(Mux(more, place + 1, 0)),
             self.new_place.hash.eq(Mux(more, hash_then, redraw(hash_then))),
         ]
