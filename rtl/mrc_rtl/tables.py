@@ -173,13 +173,21 @@ class DeviceFlag(IntFlag):
     PORT_EVENTS = 1 << 17  # events PORT_DOWN and PORT_UP
     PROBE_ANSWERS = 1 << 18  # answers reliability probes
     ENDPOINT_ANSWERS = 1 << 19  # answers endpoint requests, EV probes and port status updates
+    EV_DESTINATIONS = 1 << 20  # a destination for each entry: EXPLICIT and GENERATED in format SRV6
 
 
 #: What a device without table DEVICE can do, which is the gateware. It tells its peers so.
 GATEWARE_FLAGS = (
     DeviceFlag.TRIM_NACK
     | DeviceFlag.SVC_TIME
+    | DeviceFlag.EV_STATES
+    | DeviceFlag.EV_EXPLICIT
+    | DeviceFlag.EV_GENERATED
+    | DeviceFlag.EV_PROFILE_MODIFY_ONLINE
+    | DeviceFlag.EV_EVENTS
+    | DeviceFlag.EV_EVENT_DROP_COUNT
     | DeviceFlag.FORMAT_STEV
+    | DeviceFlag.FORMAT_UDP
     | DeviceFlag.FORMAT_SRV6
     | DeviceFlag.PROBE_ANSWERS
     | DeviceFlag.ENDPOINT_ANSWERS
@@ -505,6 +513,7 @@ EV_PROFILE = Table(
         _f("segment", 0, 3, 1, "1: a routing header carries the entry's segment"),
         _f("events", 0, 4, 4, "states whose beginning is noticed: mask of EvState GOOD and ASSUMED_BAD"),
         _f("min_active", 0, 8, 16, "EVs of a QP below which none goes to ASSUMED_BAD by a loss"),
+        _f("oblivious", 0, 24, 1, "marks, trims and losses change no state: all EVs take turns"),
         _f("qps", 1, 0, 16, "QPs that use the profile and are not in RESET", True),
     ),
 )

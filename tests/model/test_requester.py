@@ -759,6 +759,7 @@ def test_ev_events_are_noticed_as_the_profile_says_and_not_what_the_host_ordered
         "segment": 0,
         "events": EvState.GOOD | EvState.ASSUMED_BAD,
         "min_active": 0,
+        "oblivious": 0,
     }
     assert bench.write(ControlTableId.EV_PROFILE, 0, **profile)
     spread(bench, 8)
@@ -802,7 +803,7 @@ def test_denial_outlives_the_qp_that_saw_it_but_only_in_its_profile():
 
 def test_an_offline_profile_stops_its_qps_and_expanded_entries_carry_their_path():
     bench = Bench(planes=1)
-    offline = {"state": 1, "expanded": 1, "segment": 1, "events": 0, "min_active": 3}
+    offline = {"state": 1, "expanded": 1, "segment": 1, "events": 0, "min_active": 3, "oblivious": 0}
     assert bench.write(ControlTableId.EV_PROFILE, 0, **offline)
     assert bench.qp.evs.minimum_active == 3
     for place in range(8):

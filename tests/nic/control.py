@@ -23,6 +23,12 @@ PEER_END = Endpoint(qp_number=0x123, starting_psn=0xFFFFF0, address=PEER, mpr=1,
 #: Fields of 8 + 4 + 4 bits: which T0, which of its links (0 to 11), which T1 link.
 STEV_WIDTHS = (8, 4, 4)
 STEV_FIELDS = (EvField(8, mask=0xFF, max_val=179), EvField(4, mask=0xF, max_val=11), EvField(4, mask=0xF))
+#: A locator of 32 bits and four uSIDs, of which the second takes EV bits.
+SRV6_WIDTHS = (32, 16, 16, 16, 16)
+SRV6_FIELDS = (
+    EvField(32, 0x5F000000), EvField(16, 0x0001), EvField(16, 0x0400, mask=0x3, max_val=2),
+    EvField(16, 0x0002), EvField(16, 0x0801),
+)  # fmt: skip
 
 
 def make_context(flags=FULL, **options):
@@ -40,6 +46,14 @@ def stev_format(context):
     form = context.ev_format()
     form.modify(ProfileState.OFFLINE, mode=EvFormatMode.STEV)
     form.modify(ProfileState.ONLINE, fields=STEV_WIDTHS)
+    return form
+
+
+def srv6_format(context, widths=SRV6_WIDTHS):
+    """An EV format of mode SRV6 that is ONLINE."""
+    form = context.ev_format()
+    form.modify(ProfileState.OFFLINE, mode=EvFormatMode.SRV6)
+    form.modify(ProfileState.ONLINE, fields=widths)
     return form
 
 

@@ -14,6 +14,10 @@ from mrc_rtl.config import NicConfig
 from mrc_rtl.registers import RegisterKind, constant_value, register_map
 from mrc_rtl.tables import (
     CQE,
+    EV_ORDER,
+    EV_ORDER_INDEX,
+    EV_POLICY,
+    EV_POLICY_INDEX,
     NOTICE,
     TABLES,
     ControlTableId,
@@ -111,6 +115,8 @@ class RegisterNic(Nic):
         if table not in known or (table, index) in self.refused:
             return False
         description = TABLES.get(known[table])
+        if table == TableId.EV_SET and index >= EV_POLICY_INDEX:
+            description = EV_POLICY if index < EV_ORDER_INDEX else EV_ORDER
         entry = self.row(table, index)
         data = self.registers["data"].offset
         if not write:

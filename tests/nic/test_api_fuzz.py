@@ -214,7 +214,7 @@ def test_profiles(data):
         "mode": st.sampled_from(EvMode), "format": st.just(form), "ev_count": st.sampled_from([2, 4, 6, 16]),
         "fields": FIELD_GROUPS, "ev_min_active": st.integers(0, 5),
         "ev_event_mask": st.sampled_from([0, 1, 2, 3, EvEventMask.GOOD]), "backups": st.integers(0, 2),
-        "uplinks": st.integers(1, 4),
+        "uplinks": st.integers(1, 4), "oblivious": st.booleans(),
     }  # fmt: skip
     profile = context.create_ev_profile()
     assert right.keys() == set(profile.names)

@@ -10,10 +10,12 @@ import pytest
 from control import (
     IDENTITY,
     PEER_END,
+    SRV6_FIELDS,
     STEV_WIDTHS,
     check_refused,
     explicit_profile,
     make_context,
+    srv6_format,
     stev_format,
 )
 from register_nic import CONFIG, FULL, RegisterNic
@@ -120,6 +122,8 @@ def update(context):
         (DeviceFlag.FORMAT_UDP, "ev_format.mode", new_format(EvFormatMode.UDP, (16,))),
         (DeviceFlag.FORMAT_SRV6, "ev_format.mode", new_format(EvFormatMode.SRV6, (32, 16))),
         (DeviceFlag.FORMAT_SRV6_SRH, "ev_format.fields.sum", new_format(EvFormatMode.SRV6, (32,) * 5)),
+        (DeviceFlag.EV_DESTINATIONS, "ev_profile.format",
+         lambda c: explicit_profile(c, form=srv6_format(c), fields=SRV6_FIELDS)),
         (DeviceFlag.EP_EV_PROBE, "endpoint_operations", lambda context: context.endpoint_operations),
         (DeviceFlag.EP_PORT_STATUS_UPDATE, r"endpoint.requests\[0\].operation", update),
     ],
@@ -134,10 +138,8 @@ def test_the_gateware_refuses_all_of_it():
     context = make_context(None)
     for call in (
         lambda: context.cc_profile(),
-        lambda: context.notices,
         lambda: context.endpoint_operations,
-        lambda: context.poll_ev_events(),
-        lambda: explicit_profile(context),
+        lambda: explicit_profile(context, form=srv6_format(context), fields=SRV6_FIELDS),
     ):
         with check_refused("EOPNOTSUPP", ".*", "left out on a device without capability [A-Z_]+"):
             call()

@@ -8,7 +8,16 @@ Timing: none.
 """
 
 import pytest
-from control import STEV_FIELDS, STEV_WIDTHS, check_refused, explicit_profile, make_context, stev_format
+from control import (
+    SRV6_FIELDS,
+    STEV_FIELDS,
+    STEV_WIDTHS,
+    check_refused,
+    explicit_profile,
+    make_context,
+    srv6_format,
+    stev_format,
+)
 from register_nic import FULL
 
 from mrc_host.nic.device import (
@@ -27,24 +36,11 @@ from mrc_rtl import wire
 from mrc_rtl.tables import ControlTableId, TableId
 
 INIT, OFFLINE, ONLINE = ProfileState
-#: A locator of 32 bits and four uSIDs, of which the second takes EV bits.
-SRV6_WIDTHS = (32, 16, 16, 16, 16)
-SRV6_FIELDS = (
-    EvField(32, 0x5F000000), EvField(16, 0x0001), EvField(16, 0x0400, mask=0x3, max_val=2),
-    EvField(16, 0x0002), EvField(16, 0x0801),
-)  # fmt: skip
 
 
 @pytest.fixture
 def context():
     return make_context()
-
-
-def srv6_format(context, widths=SRV6_WIDTHS):
-    form = context.ev_format()
-    form.modify(OFFLINE, mode=EvFormatMode.SRV6)
-    form.modify(ONLINE, fields=widths)
-    return form
 
 
 def generated(context, form, fields, count=8, **more):
@@ -148,6 +144,7 @@ def test_life_cycle_of_a_profile(context):
     profile.modify(ONLINE)
     assert context.nic.row(ControlTableId.EV_PROFILE) == {
         "state": ONLINE, "expanded": 0, "segment": 0, "events": EvState.ASSUMED_BAD, "min_active": 1,
+        "oblivious": 0,
     }  # fmt: skip
     with check_refused("EINVAL", "ev_profile.ev_count", "changed while OFFLINE only"):
         profile.modify(ev_count=6)
@@ -376,6 +373,7 @@ def test_given_values_with_the_devices_defaults(context):
     profile = context.ev_profile([[0xC0010000 + n for n in range(8)], [0xC1010000]])
     assert context.nic.row(ControlTableId.EV_PROFILE) == {
         "state": ONLINE, "expanded": 0, "segment": 0, "events": 3, "min_active": 2,
+        "oblivious": 0,
     }  # fmt: skip
     assert entry(context, profile, 1, 0)["value"] == 0xC1010000
     assert profile.state is ONLINE and profile.mode is EvMode.AUTO

@@ -37,6 +37,8 @@ class EvProfiles:
         Per row: the controller denies it.
     state, events, minimum_active : lists of int
         Per profile.
+    oblivious : list of bool
+        Per profile: feedback changes no state.
     expanded, segment : lists of bool
         Per profile: outer destinations are the rows', and there is a segment as well.
     destination, segments : lists of int
@@ -49,6 +51,7 @@ class EvProfiles:
         "events",
         "expanded",
         "minimum_active",
+        "oblivious",
         "planes",
         "populated",
         "port",
@@ -72,6 +75,7 @@ class EvProfiles:
         self.state: list[int] = [EvProfileState.ONLINE] * config.ev_profiles
         self.events: list[int] = [0] * config.ev_profiles
         self.minimum_active: list[int] = [0] * config.ev_profiles
+        self.oblivious: list[bool] = [False] * config.ev_profiles
         self.expanded: list[bool] = [False] * config.ev_profiles
         self.segment: list[bool] = [False] * config.ev_profiles
 
@@ -123,6 +127,7 @@ class EvProfiles:
         self.segment[profile] = fields["segment"] == 1
         self.events[profile] = fields["events"]
         self.minimum_active[profile] = fields["min_active"]
+        self.oblivious[profile] = fields["oblivious"] == 1
         return True
 
     def read_profile(self, profile: int, qps: int) -> dict[str, int] | None:
@@ -135,6 +140,7 @@ class EvProfiles:
             "segment": int(self.segment[profile]),
             "events": self.events[profile],
             "min_active": self.minimum_active[profile],
+            "oblivious": int(self.oblivious[profile]),
             "qps": qps,
         }
 

@@ -99,9 +99,11 @@ class ModelNic(Nic):
     def next_activity_ps(self) -> int:
         """Time before which nothing happens unless something is put in."""
         engine = self._engine
+        planned = min(engine.agenda.next_ps, *(port.next_departure_ps for port in engine.ports))
         if engine.watches or engine.traces or engine.interrupts or self._reads:
-            return int(self._time_ps)
-        return min(engine.agenda.next_ps, *(port.next_departure_ps for port in engine.ports))
+            # Frames that register accesses let leave may be older than now.
+            return min(planned, int(self._time_ps))
+        return planned
 
     @property
     def statistics(self) -> Statistics:

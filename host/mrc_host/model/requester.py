@@ -160,6 +160,7 @@ class ModelRequester(Requester):
         qp.timer.configure(fields["timeout"], fields["linear_count"], fields["exponential_count"])
         qp.edge = max(qp.edge, qp.tracker.unacked + qp.window)
         qp.evs.minimum_active = self.side.profiles.minimum_active[qp.profile]
+        qp.evs.oblivious = self.side.profiles.oblivious[qp.profile]
         if new == QpState.ERROR:
             self.side.flush(qp)
         else:
@@ -296,6 +297,7 @@ class ModelRequester(Requester):
             return False
         for qp in self._users(index):
             qp.evs.minimum_active = fields["min_active"]
+            qp.evs.oblivious = self.side.profiles.oblivious[index]
             self.side.refresh(qp)
         return True
 

@@ -14,6 +14,8 @@ from mrc_host.nic.endpoint_operations import EndpointOperations
 from mrc_host.nic.ev_checks import EvEventMask
 from mrc_host.nic.ev_format import EvFormat
 from mrc_host.nic.ev_profile import EvProfile
+from mrc_host.nic.ev_tables import EvTables
+from mrc_host.nic.event_notices import EventNotices
 from mrc_host.nic.identity import Identity, Settings
 from mrc_host.nic.memory import Allocator, ProtectionDomain
 from mrc_host.nic.notices import EvEvent, NoticeRing
@@ -21,7 +23,7 @@ from mrc_host.nic.numbers import NumberPool
 from mrc_host.nic.ports import Ports
 from mrc_host.nic.queue_pair import QueuePair
 from mrc_host.nic.verbs_error import VerbsError, check_range
-from mrc_rtl.tables import DeviceFlag
+from mrc_rtl.tables import DeviceFlag, EventKind
 
 __all__ = ["AsyncEvent", "Context", "Identity", "Settings"]
 
@@ -75,8 +77,10 @@ class Context:
         self.ev_profiles: dict[int, EvProfile] = {}
         self.ev_profile_numbers = NumberPool("device.ev_profiles", capabilities.ev_profiles)
         self.cc_profile_numbers = NumberPool("device.cc_profiles", capabilities.cc_profiles)
+        self.ev_tables = EvTables.of(self)
         self.ports = Ports(self)
-        self._notices: NoticeRing | None = None
+        self._notices: NoticeRing | EventNotices | None = None
+        self._pending: list[AsyncEvent] = []
         self._endpoint_operations: EndpointOperations | None = None
         self._configure()
 
@@ -158,6 +162,7 @@ class Context:
         ev_min_active: int | None = None,
         ev_event_mask: EvEventMask | None = None,
         backups: int = 0,
+        oblivious: bool = False,
     ) -> EvProfile:
         """Make a profile of mode AUTO from entropy values that the caller has chosen; it is ONLINE.
 
@@ -171,6 +176,8 @@ class Context:
             By default all where the device has EV events.
         backups : int
             Last values of each plane that wait to replace one that goes bad.
+        oblivious : bool
+            Marks, trims and losses change no state.
 
         Raises
         ------
@@ -187,7 +194,13 @@ class Context:
             ev_event_mask = everything if DeviceFlag.EV_EVENTS in flags else EvEventMask(0)
         profile = self.create_ev_profile()
         try:
-            profile.adopt(values, ev_min_active=ev_min_active, ev_event_mask=ev_event_mask, backups=backups)
+            profile.adopt(
+                values,
+                ev_min_active=ev_min_active,
+                ev_event_mask=ev_event_mask,
+                backups=backups,
+                oblivious=oblivious,
+            )
         except VerbsError:
             profile.destroy()
             raise
@@ -249,8 +262,10 @@ class Context:
 
     # -- controller --------------------------------------------------------------------------------------
 
-    def open_notices(self, entries: int = NOTICE_ENTRIES) -> NoticeRing:
+    def open_notices(self, entries: int = NOTICE_ENTRIES) -> NoticeRing | EventNotices:
         """Give the device the ring for EV events and finished endpoint requests, of a size of one's own.
+
+        A device without the controller's tables tells them through its event queue; the driver keeps as many.
 
         Raises
         ------
@@ -261,11 +276,12 @@ class Context:
             self.capabilities.require(DeviceFlag.EV_EVENTS, "notices.entries", entries)
         if self._notices is not None:
             raise VerbsError("EBUSY", "notices.entries", entries, "given before the ring is first used")
-        self._notices = NoticeRing(self, entries)
+        controlled = self.capabilities.controlled
+        self._notices = NoticeRing(self, entries) if controlled else EventNotices(self, entries)
         return self._notices
 
     @property
-    def notices(self) -> NoticeRing:
+    def notices(self) -> NoticeRing | EventNotices:
         """The ring for EV events and finished endpoint requests, made when it is first used."""
         return self._notices or self.open_notices()
 
@@ -298,10 +314,16 @@ class Context:
 
     def poll_events(self) -> list[AsyncEvent]:
         """Read all events that wait, at once; QPs that are in ERROR take note of it."""
-        events: list[AsyncEvent] = []
-        while (fields := self.driver.read_fields("event"))["valid"]:
-            events.append(self._handle_event(self.nic.time_ps, fields))
+        self.fetch_events()
+        events, self._pending = self._pending, []
         return events
+
+    def fetch_events(self) -> None:
+        """Read all events that wait, at once, and keep those that :meth:`poll_events` will return."""
+        while (fields := self.driver.read_fields("event"))["valid"]:
+            event = self._handle_event(self.nic.time_ps, fields)
+            if event is not None:
+                self._pending.append(event)
 
     def take_reads(self, reads: Sequence[RegisterRead]) -> list[AsyncEvent]:
         """Handle the answers to ``driver.request_event``, to queries at a time, and the driver's own checks.
@@ -312,9 +334,16 @@ class Context:
             A scheduled table command was refused.
         """
         answers = self.driver.take_reads(reads)
-        return [self._handle_event(time_ps, fields) for time_ps, fields in answers if fields["valid"]]
+        events = [self._handle_event(time_ps, fields) for time_ps, fields in answers if fields["valid"]]
+        return [event for event in events if event is not None]
 
-    def _handle_event(self, time_ps: int, fields: dict[str, int]) -> AsyncEvent:
+    def _handle_event(self, time_ps: int, fields: dict[str, int]) -> AsyncEvent | None:
+        """Take an event; None when it is not one of :class:`AsyncEvent`."""
+        if fields["kind"] in (EventKind.EV_STATE, EventKind.EV_DROPPED):
+            notices = self.notices
+            assert isinstance(notices, EventNotices)
+            notices.take(time_ps, fields)
+            return None
         event = AsyncEvent.of_register(time_ps, fields)
         pair = self.queue_pairs.get(fields["qp"])
         if event.reason is not None and pair is not None:

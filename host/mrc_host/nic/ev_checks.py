@@ -78,6 +78,7 @@ def check_profile(capabilities: Capabilities, attributes: Mapping[str, Any]) -> 
             capabilities.require(DeviceFlag.EV_EVENTS, "ev_profile.ev_event_mask", mask)
     if check_range("ev_profile.backups", attributes["backups"], 0, EV_VALUES_PER_PLANE - 1):
         capabilities.require(DeviceFlag.EV_STATES, "ev_profile.backups", attributes["backups"])
+    _check_type("oblivious", attributes["oblivious"], bool)
     check_range("ev_profile.uplinks", attributes["uplinks"], 1, LARGEST_UPLINK)
 
 

@@ -19,7 +19,7 @@ from mrc_host.nic.ev_checks import EvMode, check_settable
 from mrc_host.nic.ev_values import UNPOPULATED, EvEntry, EvKey, check_key
 from mrc_host.nic.life_cycle import LifeCycle, ProfileState
 from mrc_host.nic.verbs_error import VerbsError, check_range
-from mrc_rtl.tables import ControlTableId, DeviceFlag, EvState, TableId
+from mrc_rtl.tables import DeviceFlag, EvState, TableId
 
 if TYPE_CHECKING:
     from mrc_host.nic.context import Context
@@ -243,16 +243,16 @@ class EvOperations(LifeCycle):
             finish()
         for copy in asked:
             index = self.array.index(self.number, copy)
-            self.context.driver.start_read(ControlTableId.EV_ENTRY, index, take)
+            self.context.ev_tables.read_entry(self.number, index, take)
 
     def _device_knows(self, entry: EvEntry) -> bool:
         """Whether a state may have changed without the host."""
         return self.state is ProfileState.ONLINE and entry.state is EvState.GOOD
 
     def _write(self, entry: EvEntry, clear: bool = False) -> None:
-        driver, index = self.context.driver, self.array.index(self.number, entry)
+        index = self.array.index(self.number, entry)
         if DeviceFlag.EV_STATES in self.context.capabilities.flags:
             fields = {} if clear else {**self.array.row(entry), "state": entry.state}
-            driver.write_table(ControlTableId.EV_ENTRY, index, fields)
+            self.context.ev_tables.write_entry(self.number, index, fields)
         elif not clear:
-            driver.write_table(TableId.EV_VALUE, index, self.array.row(entry))
+            self.context.driver.write_table(TableId.EV_VALUE, index, self.array.row(entry))

@@ -9,12 +9,12 @@ from mrc_host.nic.ev_array import EvArray
 from mrc_host.nic.ev_checks import EvEventMask, EvMode, check_complete, check_profile
 from mrc_host.nic.ev_format import WIRE_EV_BITS, EvFormat, EvFormatMode
 from mrc_host.nic.ev_operations import EvOperations
-from mrc_host.nic.ev_values import EvKey
+from mrc_host.nic.ev_values import EvEntry, EvKey
 from mrc_host.nic.life_cycle import ProfileState
 from mrc_host.nic.verbs_error import VerbsError, check_range
 from mrc_rtl import wire
 from mrc_rtl.config import NicConfig
-from mrc_rtl.tables import EV_VALUES_PER_PLANE, ControlTableId, DeviceFlag
+from mrc_rtl.tables import EV_VALUES_PER_PLANE, DeviceFlag
 
 if TYPE_CHECKING:
     from mrc_host.nic.context import Context
@@ -49,6 +49,8 @@ class EvProfile(EvOperations):
         Last entries of each port that wait to replace one that goes bad; 0. Not in the API.
     uplinks : int
         AUTO in SRv6: T1 switches of a plane, which take turns; 1. Not in the API.
+    oblivious : bool
+        Marks, trims and losses change no state, so that all values take turns; False. Not in the API.
 
     While ONLINE, ``ev_event_mask`` and ``fields`` may change where the device has EV_PROFILE_MODIFY_ONLINE.
 
@@ -58,8 +60,9 @@ class EvProfile(EvOperations):
     kind = "ev_profile"
     names = (
         "mode", "format", "ev_count", "fields", "ev_min_active", "ev_event_mask", "backups", "uplinks",
+        "oblivious",
     )  # fmt: skip
-    defaults: ClassVar[Mapping[str, Any]] = {"backups": 0, "uplinks": 1}
+    defaults: ClassVar[Mapping[str, Any]] = {"backups": 0, "uplinks": 1, "oblivious": False}
     needed: ClassVar[Mapping[ProfileState, tuple[str, ...]]] = {
         ProfileState.OFFLINE: ("mode", "ev_count"),
         ProfileState.ONLINE: ("ev_min_active", "ev_event_mask"),
@@ -91,10 +94,12 @@ class EvProfile(EvOperations):
 
     def key_of(self, port: int, place: int, wire_value: int) -> EvKey | None:
         """Return the name of the value at a place, or None when it is not the one on the wire (any more)."""
-        for entry in self.array.of_port(port):
-            if entry.place == place and self.array.row(entry)["value"] == wire_value:
-                return entry.key
-        return None
+        entry = self.entry_at(port, place)
+        return entry.key if entry and self.array.row(entry)["value"] == wire_value else None
+
+    def entry_at(self, port: int, place: int) -> EvEntry | None:
+        """Return the entry at a place of a port (from 1), or None when there is none."""
+        return next((entry for entry in self.array.of_port(port) if entry.place == place), None)
 
     def check_path(self, path: Path) -> None:
         """Check that packets to a path can carry the profile's values.
@@ -121,7 +126,7 @@ class EvProfile(EvOperations):
         values : sequence of sequences of int
             As :meth:`check` allows.
         attributes
-            ``ev_min_active``, ``ev_event_mask`` and ``backups``.
+            ``ev_min_active``, ``ev_event_mask``, ``backups`` and ``oblivious``.
 
         Raises
         ------
@@ -158,6 +163,9 @@ class EvProfile(EvOperations):
             form.require_online("ev_profile.format")
         if self.state is ProfileState.INIT or changed & _SHAPE:
             self._draft = self._build(attributes)
+        if self._draft.expanded:
+            form_name = EvFormatMode.SRV6.name
+            self.context.capabilities.require(DeviceFlag.EV_DESTINATIONS, "ev_profile.format", form_name)
         if after is ProfileState.ONLINE and self.state is not after:
             check_complete(self._draft, attributes)
         if after is ProfileState.ONLINE and mode is EvMode.EXPLICIT:
@@ -218,8 +226,9 @@ class EvProfile(EvOperations):
             "segment": self.array.has_segment,
             "events": self.attributes.get("ev_event_mask", 0),
             "min_active": self.attributes.get("ev_min_active", 0),
+            "oblivious": self.attributes["oblivious"],
         }
-        self.context.driver.write_table(ControlTableId.EV_PROFILE, self.number, fields)
+        self.context.ev_tables.write_profile(self.number, fields)
 
     # -- helpers for callers -----------------------------------------------------------------------------
 

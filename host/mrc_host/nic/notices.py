@@ -21,7 +21,7 @@ from mrc_rtl.tables import NOTICE, ControlTableId, DeviceFlag, EvState, NoticeKi
 if TYPE_CHECKING:
     from mrc_host.nic.context import Context
 
-__all__ = ["NOTICE_TAG", "EvEvent", "NoticeRing"]
+__all__ = ["NOTICE_TAG", "EvEvent", "NoticeRing", "check_notice_entries"]
 
 #: Tag under which writes into the ring are watched; completion queues and receive buffers have smaller ones.
 NOTICE_TAG = 1 << 32
@@ -64,6 +64,19 @@ class EvEvent:
     wire_value: int
 
 
+def check_notice_entries(entries: int) -> None:
+    """Check how many notices are to be kept.
+
+    Raises
+    ------
+    VerbsError
+        EINVAL when it is out of range or no power of two.
+    """
+    check_range("notices.entries", entries, 2, 1 << LARGEST_LOG2)
+    if entries & (entries - 1):
+        raise VerbsError("EINVAL", "notices.entries", entries, "a power of two")
+
+
 class NoticeRing:
     """The ring of one device; ``Context.notices`` makes it when it is first used.
 
@@ -81,9 +94,7 @@ class NoticeRing:
     """
 
     def __init__(self, context: Context, entries: int) -> None:
-        check_range("notices.entries", entries, 2, 1 << LARGEST_LOG2)
-        if entries & (entries - 1):
-            raise VerbsError("EINVAL", "notices.entries", entries, "a power of two")
+        check_notice_entries(entries)
         self.context = context
         self.entries = entries
         self.ring = context.allocator.allocate(entries * ENTRY_BYTES)

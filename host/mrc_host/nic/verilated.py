@@ -139,7 +139,8 @@ class VerilatedNic(Nic):
         """Time before which nothing happens unless something is put in; ``time_ps`` while it is busy."""
         held = self._held
         if held.frames or held.watches or held.reads or held.trace or held.interrupts:
-            return self._time_ps
+            # Frames that register accesses let leave may be older than now.
+            return min([self._time_ps, *(frame.time_last_bit_ps for frame in held.frames)])
         return min(NEVER, int(self._library.mrc_next_activity(self._handle)))
 
     @property
