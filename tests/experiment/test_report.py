@@ -229,6 +229,20 @@ def test_the_report_is_made_again_from_the_directory(finished: Path, tmp_path: P
     assert (copy / "plots" / "goodput.csv").read_bytes() == (finished / "plots" / "goodput.csv").read_bytes()
 
 
+def test_a_run_of_before_a_metric_was_defined_is_still_reported(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    metrics = json.loads((copy / "metrics.json").read_text())
+    del metrics["fct_us_p50"], metrics["window_packets"]
+    metrics["of_another_time"] = {**metrics["paths_used"], "value": 7}
+    (copy / "metrics.json").write_text(json.dumps(metrics))
+    for file in ("events.parquet", "qps.json", "faults.json"):
+        (copy / file).unlink()
+    page = make_report(copy).read_text()
+    assert "<code>fct_us_p50</code>" not in page
+    assert "<code>of_another_time</code>" in page
+
+
 def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MrcError, match=r"must be the directory of a measured run, missing in it: run\.json"):
         make_report(tmp_path)

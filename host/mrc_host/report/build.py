@@ -130,7 +130,7 @@ def _page(data: RunData, figures: list[Figure]) -> str:
         faults=fault_rows(data),
         flows=_flows(data),
         similarity=_metric_rows(data, SIMILARITY),
-        metrics=_metric_rows(data, tuple(DEFINITIONS)),
+        metrics=_metric_rows(data, (*DEFINITIONS, *sorted(data.metrics.keys() - DEFINITIONS.keys()))),
         counters=_counters(data),
         links=_busiest_links(data),
         facts=_facts(data),
@@ -231,6 +231,8 @@ def _bytes_text(count: int) -> str:
 def _metric_rows(data: RunData, names: tuple[str, ...]) -> list[dict[str, Any]]:
     rows = []
     for name in names:
+        if name not in data.metrics:  # a run of before it was defined
+            continue
         metric = data.metrics[name]
         rows.append(
             {
