@@ -45,12 +45,15 @@ class Direction(Enum):
 
 DIRECTIONS = {
     **dict.fromkeys(
-        ("bytes_verified", "messages_completed", "goodput_gbps", "goodput_over_bound", "paths_used"),
+        ("bytes_verified", "messages_completed", "goodput_gbps", "goodput_over_bound", "paths_used",
+         "jain_index"),
         Direction.HIGHER,
     ),
     **dict.fromkeys(
         (
-            "bytes_mismatched", "fct_over_bound_mean", "fct_over_bound_max", "fct_us_p50", "fct_us_p99",
+            "bytes_mismatched", "fct_over_bound_mean", "fct_over_bound_max", "fct_over_bound_min",
+            "slowdown_p50", "slowdown_p99", "slowdown_max", "step_time_us", "step_time_us_max",
+            "step_time_over_bound", "stall_fraction", "straggler_fraction", "fct_us_p50", "fct_us_p99",
             "plane_imbalance_packets", "retransmissions_trim", "retransmissions_loss",
             "retransmissions_spurious", "spurious_ratio", "trimmed_fraction", "packets_lost",
             "trimmed_headers_lost",
