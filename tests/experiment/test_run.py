@@ -295,7 +295,8 @@ def test_exit_code_of_a_failed_criterion(cli: CliRunner) -> None:
             "--nic must be rtl or model in this build, or several with commas, got 'rtl,",
         ),
         (["--fabric", "linux"], "--fabric must be model in this build, got 'linux'"),
-        (["--waves"], "--waves must be left out"),
+        (["--waves", "fault±20us"], "waves must name a time where the experiment has no fault"),
+        (["--nic", "model", "--waves", "1us..2us"], "--waves must go with NICs of gateware"),
     ],
 )
 def test_what_this_build_has_not_is_refused(cli: CliRunner, arguments: list[str], message: str) -> None:

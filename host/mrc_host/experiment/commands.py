@@ -29,7 +29,7 @@ def _refuse_kind(option: str, value: str, available: Iterable[str]) -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value by its dotted key.")
 @click.option("--jobs", type=click.IntRange(1, 256), help="Threads; they do not change the result.")
 @click.option("--pcap", is_flag=True, help="Capture every NIC port in pcap/<port>.pcapng.")
-@click.option("--waves", is_flag=True, help="Waveforms; not in this build.")
+@click.option("--waves", metavar="WHEN", help="Waveforms of gateware: fault±20us, 53.4us±5us, 10us..30us.")
 def run(
     file: Path,
     out: Path | None,
@@ -39,7 +39,7 @@ def run(
     overrides: tuple[str, ...],
     jobs: int | None,
     pcap: bool,
-    waves: bool,
+    waves: str | None,
 ) -> int:
     """Run the experiment in FILE (YAML) and write a run directory with a report.
 
@@ -47,8 +47,6 @@ def run(
     configuration, 3 infrastructure error or nothing judged, 130 interrupted (partial results are valid).
     """
     _refuse_kind("--fabric", fabric, FABRIC_KINDS)
-    if waves:
-        raise MrcError("--waves must be left out: this build has no waveforms of verilated NICs")
     from mrc_host.compiled import note
     from mrc_host.experiment.load import load_experiment
     from mrc_host.experiment.nics import NicKinds
@@ -64,7 +62,21 @@ def run(
     settings += [f"runner.jobs={jobs}"] if jobs is not None else []
     settings += ["capture.pcap=true"] if pcap else []
     experiment = load_experiment(file, settings)
-    result = run_experiment(experiment, out=out, nic_factory=kinds, view=view_for(), argv=sys.argv)
+    if waves is None:
+        result = run_experiment(experiment, out=out, nic_factory=kinds, view=view_for(), argv=sys.argv)
+    else:
+        from mrc_host.life.waves import collected_waves, move_waves
+
+        with collected_waves(waves, kinds.names, experiment) as traced:
+            result = run_experiment(
+                experiment,
+                out=out,
+                nic_factory=traced,
+                view=view_for(),
+                argv=sys.argv,
+                prepare=traced.prepare,
+            )
+            move_waves(traced, result.directory)
     print_summary(result)
     return result.exit_code
 

@@ -42,16 +42,28 @@ def why(directory: Path, qp: str, psn: str, recorded: bool, as_json: bool) -> No
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="New run directory.")
-def replay(directory: Path, out: Path | None) -> int:
+@click.option("--waves", metavar="WHEN", help="Waveforms of gateware: fault±20us, 53.4us±5us, 10us..30us.")
+def replay(directory: Path, out: Path | None, waves: str | None) -> int:
     """Repeat the run in DIRECTORY and compare: metrics and every packet must be the same, bit for bit.
 
-    Exit codes: 0 the same, 1 not the same; the first difference is printed, and whether sources differ.
+    With --waves, NICs of gateware write their signals at those times into wave/ of the new directory. Exit
+    codes: 0 the same, 1 not the same; the first difference is printed, and whether sources differ.
     """
     from mrc_host.experiment.progress import view_for
     from mrc_host.life.replay import replay as repeat
     from mrc_host.life.replay import replay_text
     from mrc_host.results import open_run
 
-    outcome = repeat(open_run(directory), out=out, view=view_for(), argv=sys.argv)
+    run, view = open_run(directory), view_for()
+    if waves is None:
+        outcome = repeat(run, out=out, view=view, argv=sys.argv)
+    else:
+        from mrc_host.life.rerun import factory_of
+        from mrc_host.life.waves import collected_waves, move_waves
+
+        with collected_waves(waves, factory_of(run).names, run.experiment) as kinds:
+            outcome = repeat(run, out=out, factory=kinds, view=view, argv=sys.argv, prepare=kinds.prepare)
+            for file in move_waves(kinds, outcome.again.path):
+                click.echo(file)
     click.echo(replay_text(outcome))
     return 0 if outcome.same else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from mrc_host.experiment.nics import NicFactory
 from mrc_host.experiment.progress import ProgressView
 from mrc_host.experiment.provenance import source_state
 from mrc_host.experiment.runner import run_experiment
+from mrc_host.experiment.testbed import Testbed
 from mrc_host.life.rerun import factory_of
 from mrc_host.results import Run
 
@@ -55,6 +56,7 @@ def replay(
     factory: NicFactory | None = None,
     view: ProgressView | None = None,
     argv: Sequence[str] = (),
+    prepare: Callable[[Testbed], None] | None = None,
 ) -> Replay:
     """Repeat a run in a new directory and compare.
 
@@ -69,6 +71,8 @@ def replay(
         Shows what goes on.
     argv : sequence of str
         Kept in the new run.
+    prepare : callable, optional
+        Called with the testbed when it is ready to run.
 
     Raises
     ------
@@ -79,7 +83,12 @@ def replay(
         raise MrcError(f"{run.path} must be a run that was not interrupted: another one stops somewhere else")
     before = run.metrics
     result = run_experiment(
-        run.experiment, out=out, nic_factory=factory or factory_of(run), view=view, argv=argv
+        run.experiment,
+        out=out,
+        nic_factory=factory or factory_of(run),
+        view=view,
+        argv=argv,
+        prepare=prepare,
     )
     again = Run(result.directory)
     metrics = [

@@ -29,7 +29,11 @@ class Stimulus:
         """Clock a fresh model through the recording; with ``check`` return a hash of what it transmitted."""
         return int(self._library.mrc_replay(self.handle, check))
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Free the recording; no NIC may record into it any more."""
         if self.handle is not None:
             self._library.mrc_stimulus_destroy(self.handle)
             self.handle = None
+
+    def __del__(self) -> None:
+        self.close()

@@ -65,6 +65,8 @@ class VerilatedNic(Nic):
         The engine as Verilog, instead of ``MrcNic(config)``.
     progress : callable
         Gets a line for each step of a build.
+    build : callable
+        Makes the library, with the arguments of :func:`~mrc_host.nic.build.build_library`.
 
     Raises
     ------
@@ -83,13 +85,14 @@ class VerilatedNic(Nic):
         skip_idle: bool = True,
         verilog: Path | None = None,
         progress: Progress = print_progress,
+        build: Callable[..., Path] = build_library,
     ) -> None:
         mac = mac or MacOptions()
         memory = memory or MemoryOptions()
         self._handle: int | None = None
         self.config = config
         byte_ps = byte_time(config, mac)
-        path = build_library(
+        path = build(
             verilog or engine_verilog(config),
             planes=config.planes,
             data_width=config.data_width,
