@@ -91,6 +91,13 @@ def schema(session: nox.Session) -> None:
 
 
 @nox.session
+def reproduce(session: nox.Session) -> None:
+    """Reproduce the published figures of claims.yaml into docs/results.md (-- --tier 2 for all seeds)."""
+    session.run(*COMPILE)
+    session.run(PYTHON, "-m", "mrc_host.experiment.claims", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format, and that generated files are current."""
     session.run(PYTHON, "-m", "ruff", "check", "--quiet", *session.posargs)

@@ -24,6 +24,7 @@ SESSIONS = {
     "tests",
     "tb",
     "lint",
+    "reproduce",
     "types",
     "bench",
     "synth",

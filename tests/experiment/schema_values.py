@@ -111,6 +111,7 @@ SIMPLE: dict[str, list[dict[str, Any]]] = {
     "qp.base_rtt_ns": [qp(base_rtt_ns=128), qp(base_rtt_ns=100_000)],
     "qp.starting_psn": [qp(starting_psn=0), qp(starting_psn=(1 << 24) - 1)],
     "qp.dynamic_mpr": [qp(dynamic_mpr=True), qp(dynamic_mpr=False)],
+    "qp.routing": [qp(routing=name) for name in ("srv6", "ecmp")],
     "qp.congestion_control": [qp(congestion_control=name) for name in ("none", "nscc")],
     "host_latency_ns": [{"host_latency_ns": 1}, {"host_latency_ns": 20_000}],
     "limits.simulated_time_us": [{"limits": {"simulated_time_us": 500}}],

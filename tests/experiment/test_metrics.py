@@ -18,7 +18,8 @@ from experiment.runs import QUICKSTART, SMALL
 from mrc_host.experiment import analysis
 from mrc_host.experiment.definitions import DEFINITIONS
 from mrc_host.experiment.load import load_experiment
-from mrc_host.experiment.metrics import Metric, Observations, compute_metrics, judge, verdict_of
+from mrc_host.experiment.metrics import Metric, compute_metrics, judge, verdict_of
+from mrc_host.experiment.observations import Observations
 from mrc_host.experiment.packet_log import PacketColumns, PacketLog, PacketRow
 from mrc_host.experiment.schema import Criterion
 from mrc_host.experiment.transfer import FlowState, Verification

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,7 +28,9 @@ def _refuse_kind(option: str, value: str, available: Iterable[str]) -> None:
 @click.option("--fabric", default="model", show_default=True, help="What connects them: model.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed, instead of the file's.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a value by its dotted key.")
-@click.option("--jobs", type=click.IntRange(1, 256), help="Threads; they do not change the result.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Threads, or processes of a file of several runs.")
+@click.option("--variant", help="Scale of a file that has several, such as F or f.")
+@click.option("--case", "cases", multiple=True, help="Only this case of a file that has several.")
 @click.option("--pcap", is_flag=True, help="Capture every NIC port in pcap/<port>.pcapng.")
 @click.option("--waves", metavar="WHEN", help="Waveforms of gateware: fault±20us, 53.4us±5us, 10us..30us.")
 def run(
@@ -38,6 +41,8 @@ def run(
     seed: int | None,
     overrides: tuple[str, ...],
     jobs: int | None,
+    variant: str | None,
+    cases: tuple[str, ...],
     pcap: bool,
     waves: str | None,
 ) -> int:
@@ -52,11 +57,19 @@ def run(
     from mrc_host.experiment.nics import NicKinds
     from mrc_host.experiment.progress import view_for
     from mrc_host.experiment.runner import run_experiment
+    from mrc_host.experiment.study import is_study
     from mrc_host.experiment.summary import print_summary
 
     kinds = NicKinds.parse(nic)
     if "model" in kinds.names and (line := note()):
         click.echo(line, err=True)
+    if is_study(file):
+        from mrc_host.experiment.study_run import run_study
+
+        selection: dict[str, Any] = {"seed": seed, "variant": variant, "cases": cases}
+        return run_study(file, out, kinds, overrides, jobs=jobs or 2, argv=sys.argv, **selection)
+    if variant is not None or cases:
+        raise MrcError(f"--variant and --case must be left out: {file} is one run, without cases")
     settings = list(overrides)
     settings += [f"seed={seed}"] if seed is not None else []
     settings += [f"runner.jobs={jobs}"] if jobs is not None else []

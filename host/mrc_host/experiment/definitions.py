@@ -73,6 +73,9 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "fct_over_bound_max": Definition("1", "As fct_over_bound_mean, the slowest flow."),
     "fct_over_bound_min": Definition("1", "As fct_over_bound_mean, the fastest flow."),
+    "fct_over_bound_last_flow": Definition(
+        "1", "As fct_over_bound_mean, the flow with the highest number: the victim of an incast."
+    ),
     "jain_index": Definition(
         "1",
         "Jain's index of the flows' goodput: 1 when all are equal, 1/flows when one has everything.",
@@ -160,6 +163,34 @@ DEFINITIONS: dict[str, Definition] = {
         "packets",
         "Packets that faults of the experiment changed, delayed, repeated or lost on links; one that two "
         "faults hit counts twice.",
+    ),
+    "ev_retire_rtt_first": Definition(
+        "RTT",
+        "Time from the begin of a fault that leaves nothing of a link for data to the moment an EV whose "
+        "path crosses it is ASSUMED_BAD, over the mean round-trip time of the empty network; the first such "
+        "EV of any queue pair.",
+    ),
+    "ev_retire_rtt_median": Definition("RTT", "As ev_retire_rtt_first, median over those EVs."),
+    "ev_retire_rtt_last": Definition("RTT", "As ev_retire_rtt_first, the last one."),
+    "evs_retired": Definition("EVs", "EVs that died by a fault and were retired; of all queue pairs."),
+    "evs_dead_in_use": Definition(
+        "EVs", "EVs that died, whose flow went on for six round trips more, and that were never retired."
+    ),
+    "ev_marks_true": Definition(
+        "marks", "Changes of an EV to ASSUMED_BAD while it was dead, or up to three round trips after."
+    ),
+    "ev_marks_false": Definition("marks", "Changes of a healthy EV to ASSUMED_BAD."),
+    "ev_false_marks_peak": Definition("EVs", "Most healthy EVs that were ASSUMED_BAD at one time."),
+    "ev_false_marks_end": Definition(
+        "EVs",
+        "Healthy EVs that are ASSUMED_BAD one recovery time (probe interval × successes + 1 RTT) after the "
+        "first fault began; without such faults, at the end.",
+    ),
+    "ev_recover_us": Definition(
+        "µs", "Time from the end of a fault until the last EV that it had retired is GOOD again."
+    ),
+    "evs_not_recovered": Definition(
+        "EVs", "EVs that were retired when their fault ended, and not GOOD again when the run ended."
     ),
     "window_packets": Definition(
         "packets",

@@ -25,7 +25,14 @@ from mrc_host.experiment.workload import Traffic
 from mrc_host.experiment.workloads import WORKLOADS
 from mrc_host.fabric.faults import FAULTS, FaultSpec
 
-__all__ = ["load_experiment", "parse_experiment", "resolved_yaml"]
+__all__ = [
+    "apply_override",
+    "load_experiment",
+    "parse_experiment",
+    "place_files",
+    "plain",
+    "resolved_yaml",
+]
 
 OVERRIDE = "--set"
 
@@ -48,11 +55,11 @@ def load_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
         The file cannot be read or is not YAML.
     """
     document = read_mapping(file)
-    plain = _plain(document)
-    overridden = [_override(plain, text) for text in overrides]
-    _place_files(plain, file)
+    described = plain(document)
+    overridden = [apply_override(described, text) for text in overrides]
+    place_files(described, file)
     try:
-        return parse_experiment(plain)
+        return parse_experiment(described)
     except ConfigError as error:
         keys = tuple(error.path.split("."))
         if any(_concerns(path, keys, document) for path in overridden):
@@ -88,7 +95,7 @@ def resolved_yaml(experiment: Experiment) -> str:
     return stream.getvalue()
 
 
-def _place_files(document: dict[str, Any], file: Path) -> None:
+def place_files(document: dict[str, Any], file: Path) -> None:
     """Let names of files inside an experiment begin at its folder."""
     section = document.get("workload")
     if isinstance(section, dict) and isinstance(section.get("file"), str):
@@ -98,12 +105,12 @@ def _place_files(document: dict[str, Any], file: Path) -> None:
 # -- overrides -------------------------------------------------------------------------------------------
 
 
-def _plain(node: Any) -> Any:
+def plain(node: Any) -> Any:
     """Return ruamel's nodes as plain objects, so that checks see built-in types."""
     if isinstance(node, Mapping):
-        return {str(key): _plain(value) for key, value in node.items()}
+        return {str(key): plain(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
-        return [_plain(value) for value in node]
+        return [plain(value) for value in node]
     if isinstance(node, bool) or node is None:
         return node
     for kind in (int, float, str):
@@ -112,14 +119,14 @@ def _plain(node: Any) -> Any:
     return node
 
 
-def _override(document: dict[str, Any], text: str) -> tuple[str, ...]:
+def apply_override(document: dict[str, Any], text: str) -> tuple[str, ...]:
     """Apply ``key=value`` to a document; return the keys of its path."""
     path, equals, value_text = text.partition("=")
     keys = tuple(path.strip().split("."))
     if not equals or not all(keys):
         raise ConfigError(OVERRIDE, "key=value with a dotted key, such as fabric.planes=2", text)
     try:
-        value = _plain(YAML(typ="safe").load(value_text))
+        value = plain(YAML(typ="safe").load(value_text))
     except YAMLError as error:
         raise ConfigError(OVERRIDE, "key=value with a value in YAML", text) from error
     node: Any = document

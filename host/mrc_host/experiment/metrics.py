@@ -8,7 +8,7 @@ Source: profile.md 10; experiments.md 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -16,26 +16,18 @@ import numpy as np
 
 from mrc_host.experiment import analysis
 from mrc_host.experiment.definitions import DEFINITIONS, SAMPLES_FOR_P99
-from mrc_host.experiment.ideal import Ideal
-from mrc_host.experiment.nic_events import EventColumns, NicEvents
-from mrc_host.experiment.packet_log import PacketColumns
-from mrc_host.experiment.phases import PhaseTimes
-from mrc_host.experiment.schema import Criterion, Experiment
+from mrc_host.experiment.ev_marks import ev_marks
+from mrc_host.experiment.flow_results import FlowResult, flow_results
+from mrc_host.experiment.observations import Observations
+from mrc_host.experiment.schema import Criterion
 from mrc_host.experiment.steps import steps_of
-from mrc_host.experiment.transfer import FlowState, Verification
-from mrc_host.experiment.workload import Flow
 from mrc_host.fabric.bounds import (
     control_frame_bytes,
     data_frame_bytes,
-    delivery_ps,
     fct_bound_ps,
-    goodput_bound_gbps,
-    message_wire_bytes,
     wire_bytes,
 )
-from mrc_host.fabric.topology import Topology
-from mrc_rtl.config import NicConfig
-from mrc_rtl.wire import GAP_PREAMBLE_FCS_BYTES, Opcode
+from mrc_rtl.wire import Opcode
 
 __all__ = ["FlowResult", "Metric", "Observations", "compute_metrics", "flow_results", "judge", "verdict_of"]
 
@@ -43,57 +35,19 @@ PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 SIGNIFICANT_DIGITS = 9
 TIMEOUT_UNIT_PS = 1_024_000
 NO_FLOW = "no flow with a bound completed"
-
-
-@dataclass
-class Observations:
-    """What a run recorded.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        What was run.
-    config : NicConfig
-        Sizes of the NICs.
-    topology : Topology
-        Between them.
-    states : list of FlowState
-        Flows with the times of their messages.
-    packets : PacketColumns
-        Every packet at every NIC port.
-    verifications : list of Verification
-        By host.
-    frames_dropped : int
-        By the fabric.
-    frames_discarded : int
-        By the NICs.
-    frames_marked, frames_trimmed, trimmed_headers_lost : int
-        By switches; of those that were trimmed, what found no room after all.
-    fault_hits : int
-        Packets that a fault changed, delayed, repeated or lost.
-    events : dict of arrays
-        What NICs decided (:mod:`mrc_host.experiment.nic_events`).
-    phases : list of PhaseTimes
-        When phases of the workload happened.
-    start_ps : int
-        Start of the run.
-    """
-
-    experiment: Experiment
-    config: NicConfig
-    topology: Topology
-    states: list[FlowState]
-    packets: PacketColumns
-    verifications: list[Verification]
-    frames_dropped: int
-    frames_discarded: int
-    frames_marked: int = 0
-    frames_trimmed: int = 0
-    trimmed_headers_lost: int = 0
-    fault_hits: int = 0
-    events: EventColumns = field(default_factory=lambda: NicEvents().columns())
-    phases: list[PhaseTimes] = field(default_factory=list)
-    start_ps: int = 0
+EV_METRICS = (
+    "ev_retire_rtt_first",
+    "ev_retire_rtt_median",
+    "ev_retire_rtt_last",
+    "evs_retired",
+    "evs_dead_in_use",
+    "ev_marks_true",
+    "ev_marks_false",
+    "ev_false_marks_peak",
+    "ev_false_marks_end",
+    "ev_recover_us",
+    "evs_not_recovered",
+)
 
 
 @dataclass
@@ -135,121 +89,6 @@ class Metric:
         return entry
 
 
-@dataclass(frozen=True)
-class FlowResult:
-    """A completed flow against what its links allow.
-
-    Parameters
-    ----------
-    flow : Flow
-        Which one.
-    fct_ps, bound_ps : int
-        From the doorbell of the first byte to the last byte in memory; at best.
-    goodput_gbps, goodput_bound_gbps : float
-        Payload over completion time; at best.
-    reverse_share : float
-        Share of the sender's wire bytes that were answers.
-    """
-
-    flow: Flow
-    fct_ps: int
-    bound_ps: int
-    goodput_gbps: float
-    goodput_bound_gbps: float
-    reverse_share: float
-
-
-def flow_results(seen: Observations) -> list[FlowResult]:
-    """Return the completed flows with their bounds; flows of unlike or timed messages have none."""
-    results = []
-    ideal = Ideal(seen.experiment, seen.topology)
-    loads = {(state.flow.bytes, _sharing(seen, state.flow)) for state in seen.states}
-    fluid = _fluid_ends(seen, ideal) if ideal.faulty or len(loads) > 1 else {}
-    for state in seen.states:
-        times = [
-            (message.posted_ps, message.last_byte_ps)
-            for message in state.messages
-            if message.posted_ps is not None and message.last_byte_ps is not None
-        ]
-        if len(times) < state.flow.messages or len(state.completed_messages) < state.flow.messages:
-            continue
-        fct = max(end for _, end in times) - min(start for start, _ in times)
-        size = state.flow.message_bytes
-        if size:
-            result = _against_bounds(seen, state.flow, size, fct, state.immediates > 0)
-            results.append(_with_fluid(seen, result, fluid[state.flow.number]) if fluid else result)
-    return results
-
-
-def _fluid_ends(seen: Observations, ideal: Ideal) -> dict[int, int | None]:
-    """Return when the flows would end that share what faults leave as a fluid, answers included."""
-    mtu = seen.experiment.mtu(seen.config)
-    loads, numbers = [], []
-    for state in seen.states:
-        flow, size = state.flow, state.flow.message_bytes
-        if not size:
-            continue
-        answers, packets, _ = _sender_traffic(seen.packets, flow.source)
-        own = flow.messages * -(-size // mtu)
-        wire = Fraction(flow.messages * message_wire_bytes(size, mtu, immediate=state.immediates > 0))
-        loads.append(
-            ((flow.source, flow.target), wire + (Fraction(own * answers, packets) if packets else 0), 0)
-        )
-        numbers.append(flow.number)
-    return dict(zip(numbers, ideal.completion_ps(loads), strict=True)) if loads else {}
-
-
-def _with_fluid(seen: Observations, result: FlowResult, end_ps: int | None) -> FlowResult:
-    """Return a result with the bound of the fluid, if that is known: it knows of faults and unlike flows."""
-    if end_ps is None:
-        return result
-    flow = result.flow
-    frame = data_frame_bytes(min(flow.message_bytes or 1, seen.experiment.mtu(seen.config)))
-    bound = end_ps + delivery_ps(seen.topology, flow.source, flow.target, frame)
-    return replace(result, bound_ps=bound, goodput_bound_gbps=flow.bytes * 8000 / end_ps)
-
-
-def _against_bounds(
-    seen: Observations, flow: Flow, message_bytes: int, fct_ps: int, immediate: bool
-) -> FlowResult:
-    topology, mtu = seen.topology, seen.experiment.mtu(seen.config)
-    answers, packets, everything = _sender_traffic(seen.packets, flow.source)
-    reverse = float(Fraction(answers, packets)) if packets else 0.0
-    sharing = _sharing(seen, flow)
-    bound = fct_bound_ps(
-        topology,
-        flow.source,
-        flow.target,
-        message_bytes,
-        mtu,
-        messages=flow.messages * sharing,
-        immediate=immediate,
-        reverse_bytes_per_packet=reverse,
-    )
-    rate = min(topology.host_rate_gbps(flow.source), topology.host_rate_gbps(flow.target)) / sharing
-    best = goodput_bound_gbps(rate, message_bytes, mtu, immediate=immediate, reverse_bytes_per_packet=reverse)
-    return FlowResult(
-        flow, fct_ps, bound, flow.bytes * 8000 / fct_ps, best, answers / everything if everything else 0.0
-    )
-
-
-def _sharing(seen: Observations, flow: Flow) -> int:
-    """Return how many flows share the links of a flow's source or of its target, itself among them."""
-    return max(
-        sum(state.flow.source == flow.source for state in seen.states),
-        sum(state.flow.target == flow.target for state in seen.states),
-    )
-
-
-def _sender_traffic(packets: PacketColumns, host: int) -> tuple[int, int, int]:
-    """Return wire bytes of answers, number of data packets, and all wire bytes that a host sent."""
-    own = (packets["arrived"] == 0) & (packets["nic"] == host)
-    wire = packets["frame_bytes"] + GAP_PREAMBLE_FCS_BYTES
-    data = own & (packets["data"] == 1)
-    everything = int(wire[own].sum())
-    return everything - int(wire[data].sum()), int(np.count_nonzero(data)), everything
-
-
 def compute_metrics(seen: Observations) -> dict[str, Metric]:
     """Return all metrics, in the order of the definitions, judged by the experiment's criteria."""
     values: dict[str, int | float | None] = {}
@@ -258,6 +97,7 @@ def compute_metrics(seen: Observations) -> dict[str, Metric]:
     _messages(seen, values, reasons)
     _steps(seen, values, reasons)
     _packets(seen, values, reasons)
+    _evs(seen, values, reasons)
     _similarity(seen, values, reasons)
     criteria = {criterion.metric: criterion for criterion in seen.experiment.criteria}
     metrics = {}
@@ -314,6 +154,10 @@ def _completion(seen: Observations, values: dict[str, int | float | None], reaso
     values["fct_over_bound_mean"] = float(sum(ratios) / len(ratios)) if ratios else None
     values["fct_over_bound_max"] = float(max(ratios)) if ratios else None
     values["fct_over_bound_min"] = float(min(ratios)) if ratios else None
+    whole = flows and flows[-1].flow.number == len(seen.states) - 1
+    values["fct_over_bound_last_flow"] = float(ratios[-1]) if whole else None
+    if not whole:
+        reasons["fct_over_bound_last_flow"] = "the last flow has no bound or did not complete"
     values["jain_index"] = _jain([result.goodput_gbps for result in flows])
     values["reverse_share"] = _mean([result.reverse_share for result in flows])
     if not flows:
@@ -374,7 +218,9 @@ def _slowdown(seen: Observations, values: dict[str, int | float | None], reasons
                 continue
             kind = (flow.source, flow.target, plan.bytes, plan.immediate)
             if kind not in least:
-                least[kind] = fct_bound_ps(seen.topology, *kind[:3], mtu, immediate=plan.immediate)
+                least[kind] = fct_bound_ps(
+                    seen.topology, *kind[:3], mtu, srv6=seen.experiment.srv6, immediate=plan.immediate
+                )
             due = seen.start_ps + plan.after_ps if plan.after_ps else message.posted_ps
             ratios.append(Fraction(message.last_byte_ps - min(due, message.posted_ps), least[kind]))
     ratios.sort()
@@ -437,7 +283,8 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
         received = analysis.data_of_flow(seen.packets, flow.source, flow.target, arrived=True, qp=qp)
         imbalance = max(imbalance, analysis.plane_imbalance(sent, seen.topology.planes))
         across = not seen.topology.same_t0(flow.source, flow.target)
-        paths.append(len(np.unique(analysis.path_numbers(sent, across))))
+        if seen.experiment.srv6 or not across:
+            paths.append(len(np.unique(analysis.path_numbers(sent, across))))
         order = analysis.reordering(received)
         late += order.late
         arrived += len(order.depth)
@@ -447,7 +294,9 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
         again = analysis.retransmissions(sent, received)
         causes = [causes[0] + again.trim, causes[1] + again.loss, causes[2] + again.spurious]
     values["plane_imbalance_packets"] = imbalance
-    values["paths_used"] = min(paths, default=0)
+    values["paths_used"] = min(paths, default=0 if seen.experiment.srv6 else None)
+    if values["paths_used"] is None:
+        reasons["paths_used"] = "switches choose the path"
     values["out_of_order_fraction"] = late / arrived if arrived else None
     values["out_of_order_depth_max"] = depth
     values["retransmissions_trim"], values["retransmissions_loss"], values["retransmissions_spurious"] = (
@@ -464,14 +313,58 @@ def _packets(seen: Observations, values: dict[str, int | float | None], reasons:
         reasons.update(dict.fromkeys(("spurious_ratio", "trimmed_fraction"), "no data packet was sent"))
 
 
+# -- entropy values --------------------------------------------------------------------------------------
+
+
+def _evs(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
+    """EVs that were retired, against the faults that really were."""
+    if not seen.experiment.srv6:
+        values.update(dict.fromkeys(EV_METRICS))
+        reasons.update(dict.fromkeys(EV_METRICS, "switches choose the path: no EV has one"))
+        return
+    rtt = mean_rtt_ps(seen)
+    marks = ev_marks(
+        seen.experiment, seen.topology, seen.states, seen.events, int(rtt), seen.start_ps, seen.end_ps
+    )
+    times = [float(time / rtt) for time in marks.retire_ps]
+    values["ev_retire_rtt_first"] = times[0] if times else None
+    values["ev_retire_rtt_median"] = _percentile([Fraction(time) for time in times], 50) if times else None
+    values["ev_retire_rtt_last"] = times[-1] if times else None
+    values["evs_retired"] = len(times)
+    values["evs_dead_in_use"] = marks.kept
+    values["ev_marks_true"], values["ev_marks_false"] = marks.true_marks, marks.false_marks
+    values["ev_false_marks_peak"], values["ev_false_marks_end"] = marks.false_peak, marks.false_end
+    values["ev_recover_us"] = marks.recover_ps[-1] / 1_000_000 if marks.recover_ps else None
+    values["evs_not_recovered"] = marks.lost
+    if not times:
+        names = ("ev_retire_rtt_first", "ev_retire_rtt_median", "ev_retire_rtt_last")
+        reasons.update(dict.fromkeys(names, "no EV that died was retired"))
+    if not marks.recover_ps:
+        reasons["ev_recover_us"] = "no retired EV came back after a fault"
+    if marks.false_end is None:
+        reasons["ev_false_marks_end"] = "the run ended within one recovery time after the fault"
+
+
+def mean_rtt_ps(seen: Observations) -> Fraction:
+    """Return the mean round-trip time of the empty network over flows and paths, 1 without a flow."""
+    topology, experiment = seen.topology, seen.experiment
+    frame = data_frame_bytes(experiment.mtu(seen.config), srv6=experiment.srv6)
+    answer = control_frame_bytes(Opcode.SACK, srv6=experiment.srv6)
+    times = []
+    for source, target in sorted({(state.flow.source, state.flow.target) for state in seen.states}):
+        paths = topology.paths(source, target)
+        times.append(Fraction(sum(topology.base_rtt_ps(path, frame, answer) for path in paths), len(paths)))
+    return sum(times, Fraction(0)) / len(times) if times else Fraction(1)
+
+
 # -- similarity ------------------------------------------------------------------------------------------
 
 
 def _similarity(seen: Observations, values: dict[str, int | float | None], reasons: dict[str, str]) -> None:
     """Numbers that make regimes comparable; they follow from the experiment, not from the run."""
     topology, experiment = seen.topology, seen.experiment
-    frame = data_frame_bytes(experiment.mtu(seen.config))
-    answer = control_frame_bytes(Opcode.SACK)
+    frame = data_frame_bytes(experiment.mtu(seen.config), srv6=experiment.srv6)
+    answer = control_frame_bytes(Opcode.SACK, srv6=experiment.srv6)
     windows, rtts, skews, links = [], [], [], []
     for state in seen.states:
         flow = state.flow

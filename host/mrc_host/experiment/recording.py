@@ -23,14 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from mrc_host.experiment.metrics import FlowResult, Metric, Observations
+from mrc_host.experiment.flow_results import FlowResult
+from mrc_host.experiment.metrics import Metric
 from mrc_host.experiment.nic_events import COLUMNS as EVENT_COLUMNS
+from mrc_host.experiment.observations import Observations
 from mrc_host.experiment.packet_log import COLUMNS
 from mrc_host.experiment.rundir import RunDirectory
 from mrc_host.experiment.testbed import Testbed
 from mrc_host.nic.device import Counters
 
-__all__ = ["write_records"]
+__all__ = ["write_records", "write_results"]
 
 MESSAGE_COLUMNS = {
     "flow": "number of the flow",
@@ -45,11 +47,26 @@ MESSAGE_COLUMNS = {
 }
 
 
+def write_results(directory: RunDirectory, testbed: Testbed, flows: list[FlowResult]) -> None:
+    """Write what is small: flows against their bounds, and what faults met.
+
+    Parameters
+    ----------
+    directory : RunDirectory
+        Where to.
+    testbed : Testbed
+        The run.
+    flows : list of FlowResult
+        Completed flows against their bounds.
+    """
+    directory.write_json("flows.json", [_flow(result) for result in flows])
+    directory.write_json("faults.json", [asdict(outcome) for outcome in testbed.faults.outcomes()])
+
+
 def write_records(
     directory: RunDirectory,
     testbed: Testbed,
     seen: Observations,
-    flows: list[FlowResult],
     metrics: dict[str, Metric],
     counters: list[Counters],
     start_ps: int,
@@ -64,8 +81,6 @@ def write_records(
         The run.
     seen : Observations
         What it recorded.
-    flows : list of FlowResult
-        Completed flows against their bounds.
     metrics : dict of Metric
         By name.
     counters : list of Counters
@@ -92,8 +107,6 @@ def write_records(
     happened["time_ps"] = happened["time_ps"] - start_ps
     directory.write_table("events.parquet", happened, {"kind": "of mrc_rtl.records.TraceKind"})
     directory.write_json("qps.json", _queue_pairs(seen))
-    directory.write_json("flows.json", [_flow(result) for result in flows])
-    directory.write_json("faults.json", [asdict(outcome) for outcome in testbed.faults.outcomes()])
     directory.write_json("counters.json", _counters(testbed, counters))
     known = {name: metric for name, metric in metrics.items() if metric.value is not None}
     directory.write_table(

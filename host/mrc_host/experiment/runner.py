@@ -36,7 +36,7 @@ from mrc_host.experiment.provenance import (
     source_state,
     tool_versions,
 )
-from mrc_host.experiment.recording import write_records
+from mrc_host.experiment.recording import write_records, write_results
 from mrc_host.experiment.rundir import RunDirectory, utc_now
 from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.testbed import Testbed, build_testbed, set_up
@@ -163,6 +163,7 @@ def run_experiment(
     view: ProgressView | None = None,
     argv: Sequence[str] = (),
     prepare: Callable[[Testbed], None] | None = None,
+    records: bool = True,
 ) -> RunResult:
     """Run an experiment and write its run directory.
 
@@ -180,6 +181,8 @@ def run_experiment(
         The command line, kept in ``run.json``.
     prepare : callable, optional
         Called with the testbed when it is ready to run: attaches taps and faults.
+    records : bool
+        Whether the directory gets tables and a report, or the metrics and what they are made of alone.
 
     Raises
     ------
@@ -195,7 +198,7 @@ def run_experiment(
         try:
             directory.write_text("experiment.yaml", _resolved(experiment))
             run.write_document()
-            return _carry_out(run, nic_factory, prepare)
+            return _carry_out(run, nic_factory, prepare, records)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             run.document.update(
@@ -211,7 +214,9 @@ def run_experiment(
             directory.close()
 
 
-def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], None] | None) -> RunResult:
+def _carry_out(
+    run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], None] | None, records: bool
+) -> RunResult:
     experiment = run.experiment
     with run.stage("set up"):
         testbed = build_testbed(experiment, nic_factory, run.view.detail)
@@ -244,6 +249,7 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
                 events=events.columns(),
                 phases=testbed.phases.times,
                 start_ps=outcome.start_ps,
+                end_ps=outcome.end_ps,
             )
             metrics = compute_metrics(seen)
             complete = outcome.finished and not outcome.interrupted
@@ -258,9 +264,10 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
             run.directory.write_json(
                 "metrics.json", {name: metric.as_dict() for name, metric in metrics.items()}
             )
-            write_records(
-                run.directory, testbed, seen, flow_results(seen), metrics, counters, outcome.start_ps
-            )
+            flows = flow_results(seen)
+            write_results(run.directory, testbed, flows)
+            if records:
+                write_records(run.directory, testbed, seen, metrics, counters, outcome.start_ps)
             waiting = unfinished_flows(
                 seen.states, seen.packets, seen.events, outcome.start_ps, experiment.mtu(testbed.config)
             )
@@ -269,10 +276,11 @@ def _carry_out(run: _Run, nic_factory: NicFactory, prepare: Callable[[Testbed], 
         _finish_document(run, testbed, outcome, verdict, complete, nic_factory)
     finally:
         testbed.close()
-    with run.stage("report"):
-        from mrc_host.report import make_report
+    if records:
+        with run.stage("report"):
+            from mrc_host.report import make_report
 
-        make_report(run.directory.path)
+            make_report(run.directory.path)
     run.document["speed"]["stage_seconds"] = {name: round(value, 3) for name, value in run.seconds.items()}
     run.write_document()
     if without_effect is not None:

@@ -178,6 +178,8 @@ class QueuePairSection(Section):
         First PSN in both directions of every connection; drawn from the seed when left out.
     dynamic_mpr : bool
         Whether windows follow the MPR that SACKs tell.
+    routing : str
+        ``srv6``: the NIC writes the path of every packet; ``ecmp``: plain IPv6, and switches hash.
     congestion_control : str
         ``none``, or ``nscc`` with the API's defaults for the fabric's rate and round-trip time.
     """
@@ -191,6 +193,7 @@ class QueuePairSection(Section):
     base_rtt_ns: Annotated[float, number(NANOSECONDS, 128, 8_000_000)] | None = None
     starting_psn: Annotated[int, whole(0, PSN_MASK)] | None = None
     dynamic_mpr: Flag = False
+    routing: Annotated[str, choice("srv6", "ecmp")] = "srv6"
     congestion_control: Annotated[str, choice("none", "nscc")] = "none"
 
 
@@ -365,6 +368,11 @@ class Experiment(Section):
     def host_gbps(self) -> float:
         """Rate of all links of a host together."""
         return self.fabric.rate_gbps * self.fabric.planes
+
+    @property
+    def srv6(self) -> bool:
+        """Whether packets have an outer header that says their path."""
+        return self.qp.routing == "srv6"
 
     def mtu(self, config: NicConfig) -> int:
         """Payload of a full packet in bytes."""

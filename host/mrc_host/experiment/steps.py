@@ -118,9 +118,11 @@ def _least_ps(
     loads: dict[tuple[int, int], int] = defaultdict(int)
     for ends, message in plans:
         if message.bytes:
-            loads[ends] += message_wire_bytes(message.bytes, mtu, immediate=message.immediate)
+            loads[ends] += message_wire_bytes(
+                message.bytes, mtu, srv6=experiment.srv6, immediate=message.immediate
+            )
     smallest = min((min(message.bytes, mtu) for _, message in plans), default=0)
-    tail = data_frame_bytes(smallest)
+    tail = data_frame_bytes(smallest, srv6=experiment.srv6)
     done = ideal.completion_ps([(ends, Fraction(size), begin_ps) for ends, size in loads.items()])
     times = [time for time in done if time is not None]
     if len(times) < len(done):
@@ -143,7 +145,13 @@ def _chain_ps(
             kind = (source, target, message.bytes, message.immediate)
             if kind not in single:
                 single[kind] = fct_bound_ps(
-                    topology, source, target, message.bytes, mtu, immediate=message.immediate
+                    topology,
+                    source,
+                    target,
+                    message.bytes,
+                    mtu,
+                    srv6=experiment.srv6,
+                    immediate=message.immediate,
                 )
     by_key = {message.key: (ends, message) for ends, message in plans if message.key >= 0 and message.bytes}
     for key in sorted(by_key):

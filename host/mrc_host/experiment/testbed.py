@@ -121,8 +121,8 @@ def base_rtt_ps(experiment: Experiment, topology: Topology, config: NicConfig) -
     """Return the round-trip time the NICs' timers start from: as configured, or the longest path's."""
     if experiment.qp.base_rtt_ns is not None:
         return round(experiment.qp.base_rtt_ns * 1000)
-    frame = data_frame_bytes(experiment.mtu(config))
-    answer = control_frame_bytes(Opcode.SACK)
+    frame = data_frame_bytes(experiment.mtu(config), srv6=experiment.srv6)
+    answer = control_frame_bytes(Opcode.SACK, srv6=experiment.srv6)
     return max(
         topology.base_rtt_ps(path, frame, answer)
         for flow in experiment.flows()
@@ -294,7 +294,8 @@ def _connect(
             if (state.flow.source, state.flow.target) == (other, host):
                 state.receiver = pair
     for side, ((host, end), (other, _)) in enumerate((hosts, hosts[::-1])):
-        path = Path(plan.inner_address(host), plan.inner_address(other), plan.template(host, other))
+        outer = plan.template(host, other) if experiment.srv6 else None
+        path = Path(plan.inner_address(host), plan.inner_address(other), outer)
         attributes: dict[str, Any] = {} if end.congestion is None else {"cc_profile": end.congestion}
         pairs[side].to_init(end.profile, **attributes)
         pairs[side].to_rtr(

@@ -87,6 +87,7 @@ class Binder:
         self._burst_limit: i64 = options.burst
         self._control_cap: i64 = options.control_cap
         self._another_ev: bool = options.another_ev
+        self._another_plane: bool = options.another_plane
         self._always_ask: bool = options.ack_request == "always"
         self._reverse: bool = options.control_path == "reverse"
         self._zero_immediate: bool = options.zero_length_immediate
@@ -290,6 +291,12 @@ class Binder:
                 return _SENT
             if self._another_ev:
                 avoided = qp.tracker.ev[qp.tracker.slot(psn)]
+            if self._another_plane:
+                plane: i64 = qp.tracker.ev[qp.tracker.slot(psn)] // qp.evs.stride
+                one: i64 = 1
+                others: i64 = usable & ~(one << plane)
+                if others & room:
+                    usable = others
         else:
             request = qp.opening
             if request is None:

@@ -61,6 +61,7 @@ class Feedback:
         self._flag: bool = options.undo_rule == "flag"
         self._adapts: bool = options.reorder_adaptation and options.loss_rule == "rack"
         self._silence: bool = options.probe_judges == "silent" and options.loss_rule == "rack"
+        self._goes_back: bool = options.loss_rule == "go_back_n"
         self._retries_unknown: bool = options.unknown_nack == "retry"
         self._keeps_sent: bool = options.mpr_shrink == "keep_sent"
 
@@ -261,6 +262,10 @@ class Feedback:
             request = qp.request_of(psn)
             self._side.fail(qp, request, CompletionStatus.GENERAL_ERROR, QpErrorReason.UNEXPECTED_EVENT)
             return
+        if self._goes_back and reason == NackReason.PSN_OOR_WINDOW:
+            self._go_back(qp, psn)
+            self._after(qp, False)
+            return
         trimmed = reason in _TRIMS
         if qp.congestion is not None:
             qp.congestion.on_nack(now_ps // _TICK_PS, tracker.size[slot], trimmed)
@@ -274,6 +279,20 @@ class Feedback:
             self._side.statistics.retransmissions_refused += 1
             self._delay(qp, psn)
         self._after(qp, False)
+
+    def _go_back(self, qp: SendQp, psn: i64) -> None:
+        """Send everything again from a PSN on (RoCE)."""
+        tracker = qp.tracker
+        tick: i64 = self._shell.now_ps // _TICK_PS
+        while psn < tracker.next:
+            slot = tracker.slot(psn)
+            if not tracker.waiting[slot] and not tracker.is_acked(psn):
+                tracker.give_up(psn)
+                self._side.statistics.retransmissions_loss += 1
+                qp.queue_retransmission(psn)
+                if qp.congestion is not None:
+                    qp.congestion.on_loss(tick, tracker.size[slot])
+            psn += 1
 
     @staticmethod
     def _known(reason: int) -> bool:
@@ -379,6 +398,8 @@ class Feedback:
             qp.again = oldest.last
         elif not tracker.waiting[tracker.slot(missing)]:
             self._lost(qp, missing, urgent=True)
+            if self._goes_back:
+                self._go_back(qp, missing + 1)
         else:
             # It waits for the congestion window, which nothing opens any more.
             qp.urgent.append(missing)

@@ -62,12 +62,14 @@ class ModelOptions:
     control_ect: bool = False
     cc_flags: int = 0
     # Receiving
+    receive_order: str = "any"
     out_of_window: str = "nack"
     always_skip_after: int = 0
     resource_nack: bool = True
     error_nack: bool = True
     answer_strangers: bool = True
     sack_base_align: int = 1
+    sack_walk_every: int = 0
     reverse_probes: bool = True
     penalty_start_permille: int = 1000
     advertise_mpr: str = "fixed"
@@ -113,6 +115,7 @@ class ModelOptions:
     mpr_shrink: str = "keep_sent"
     ack_request: str = "tail"
     another_ev: bool = True
+    another_plane: bool = False
     # Congestion control
     congestion: str = "nscc_fixed"
     base_rtt_min_ns: int = 0
@@ -202,6 +205,12 @@ OPTIONS: dict[str, Option] = {
     "timestamp_resolution": Option("Q13", "TSETH.tsr sent; 1 means the timestamp is opaque.", low=0, high=1),
     "control_ect": Option("Q29", "Control packets leave as ECT(0) instead of Not-ECT."),
     "cc_flags": Option("Q31", "SETH.cc_fl sent; ignored when received.", low=0, high=15),
+    "receive_order": Option(
+        "profile.md 10",
+        "Writes are placed in any order; or, as RoCE does, in that of their PSNs only: one that comes early "
+        "is dropped, and a NACK PSN_OOR_WINDOW names the PSN that is missing, once.",
+        ("any", "psn"),
+    ),
     "out_of_window": Option(
         "Q5",
         "A PSN outside the window: NACK PSN_OOR_WINDOW, at most one per RTT and QP, or nothing.",
@@ -226,6 +235,13 @@ OPTIONS: dict[str, Option] = {
     ),
     "sack_base_align": Option(
         "profile.md 5", "The base of a SACK bitmap is aligned down to so many PSNs.", low=1, high=64
+    ),
+    "sack_walk_every": Option(
+        "profile.md 5",
+        "Every so many SACKs one walks the window although something is unreported, so that the reports of a "
+        "SACK that was lost come soon; 0: only with nothing unreported.",
+        low=0,
+        high=64,
     ),
     "reverse_probes": Option(
         "protocol.md 2.6", "A QP that receives and does not send probes EVs for its control packets."
@@ -303,8 +319,9 @@ OPTIONS: dict[str, Option] = {
     "probe_rtt_bound": Option("Q17", "A probe counts as lost after so many base RTTs.", low=1, high=1000),
     "loss_rule": Option(
         "Q19",
-        "RACK per plane and class, a count of later packets over all planes, or timers alone.",
-        ("rack", "count", "none"),
+        "RACK per plane and class, a count of later packets over all planes, timers alone, or go-back-N: a "
+        "NACK PSN_OOR_WINDOW and a timeout send everything again from their PSN on (RoCE).",
+        ("rack", "count", "none", "go_back_n"),
     ),
     "duplicate_threshold": Option("Q19", "Later packets of the rule `count`.", low=1, high=4096),
     "reorder_window_ns": Option(
@@ -354,6 +371,10 @@ OPTIONS: dict[str, Option] = {
     ),
     "another_ev": Option(
         "protocol.md 2.4", "A retransmission never takes the EV of the transmission before."
+    ),
+    "another_plane": Option(
+        "protocol.md 2.4",
+        "Nor its plane, as long as another one has room: what killed one EV of a plane often kills more.",
     ),
     "congestion": Option("nscc.md", "Congestion control of a QP.", plug_in=True),
     "base_rtt_min_ns": Option(

@@ -39,6 +39,8 @@ class ReceiveQp:
         Answers that have not left.
     penalised : bool
         A SACK told the peer to send less.
+    gap : int
+        PSN that was last reported as missing where writes must come in order; −1 for none.
 
     Source: profile.md 5; :data:`mrc_rtl.tables.QP_RECEIVE`.
     """
@@ -49,6 +51,7 @@ class ReceiveQp:
         "_nacked_ps",
         "_row",
         "completion_queue",
+        "gap",
         "immediates",
         "in_flight",
         "partition_key",
@@ -86,6 +89,7 @@ class ReceiveQp:
         self.in_flight: i64 = 0
         self.waiting: i64 = 0
         self.penalised: bool = False
+        self.gap: i64 = -1
 
     def set_state(self, state: int) -> None:
         """Change the state and nothing else."""
@@ -113,6 +117,7 @@ class ReceiveQp:
             self._marks.clear()
             self._nacked_ps = -1
             self.penalised = False
+            self.gap = -1
         self.set_state(state)
         return anew
 

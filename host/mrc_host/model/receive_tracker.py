@@ -68,7 +68,8 @@ class ReceiveTracker:
     """
 
     __slots__ = (
-        "_flags", "_fresh", "_received", "_ring", "_walk", "expected", "highest", "messages", "out_of_order"
+        "_flags", "_fresh", "_received", "_ring", "_since_walk", "_walk", "expected", "highest", "messages",
+        "out_of_order",
     )  # fmt: skip
 
     def __init__(self, window: int = 256) -> None:
@@ -82,6 +83,7 @@ class ReceiveTracker:
         self._fresh: i64 = 0  # of those, never reported
         self._received: i64 = 0
         self._walk: i64 = 0
+        self._since_walk: i64 = 0
         self.start(0)
 
     def start(self, initial_psn: i64) -> None:
@@ -94,6 +96,7 @@ class ReceiveTracker:
         self._fresh = 0
         self._received = 0
         self._walk = 0
+        self._since_walk = 0
 
     @property
     def cumulative(self) -> i64:
@@ -160,7 +163,7 @@ class ReceiveTracker:
         self.messages = self.messages + passed & _MASK
         return passed
 
-    def bitmap(self, align: i64) -> tuple[i64, int]:
+    def bitmap(self, align: i64, walk_every: i64 = 0) -> tuple[i64, int]:
         """Base and bits of the SACK that is sent now; what it shows counts as reported.
 
         The base is the lowest PSN placed and never reported. With nothing unreported it walks what is placed
@@ -171,13 +174,22 @@ class ReceiveTracker:
         ----------
         align : int
             The base is aligned down to so many PSNs.
+        walk_every : int
+            Every so many calls one walks although something is unreported; 0 for never.
         """
         flags = self._flags
         ring: i64 = self._ring
         expected: i64 = self.expected
         top: i64 = (self.highest - expected & _MASK) if self.out_of_order else 0
         start: i64 = 0
-        if self._fresh:
+        walks = self._fresh == 0
+        if walk_every and self.out_of_order:
+            self._since_walk += 1
+            if self._since_walk >= walk_every:
+                walks = True
+        if walks:
+            self._since_walk = 0
+        if not walks:
             start = 1
             while flags[expected + start & ring] & (_PLACED | _REPORTED) != _PLACED:
                 start += 1

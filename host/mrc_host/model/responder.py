@@ -122,12 +122,14 @@ class ModelResponder(Responder):
         self._base_mpr_units: i64 = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
         self._reverse_path: bool = options.control_path == "reverse"
         self._reverse_probes: bool = self._reverse_path and options.reverse_probes
+        self._in_order: bool = options.receive_order == "psn"
         self._checks_keys: bool = options.partition_keys == "table"
         self._watches_marks: bool = options.always_skip_after != 0
         self._acknowledges_each: bool = options.transport_ack == "each"
         self._acknowledges_messages: bool = options.transport_ack == "message"
         self._service_time: bool = options.service_time
         self._align: i64 = options.sack_base_align
+        self._walk_every: i64 = options.sack_walk_every
         self._own_first: bool = options.context_order == "sender_first"
         self._buffer_bytes: i64 = config.receive_buffer_bytes
         self._tells_fill: bool = options.penalty_start_permille < 1000 or options.advertise_mpr != "fixed"
@@ -212,12 +214,25 @@ class ModelResponder(Responder):
             outcome = _TRIMMED_ANSWERED
             last_hop = packet.trimmed == _LAST_HOP
             self._nack(qp, packet, int(NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED))
+        elif self._in_order and distance != qp.in_flight:
+            outcome = _DROP_WINDOW
+            self._refuse_early(qp, packet)
         else:
+            qp.gap = -1
             outcome = self._admit(qp, packet, distance)
         self._count(packet, outcome)
         if self._trace:
             detail = outcome | packet.trimmed << 8 | tracker.expected << 16
             self._shell.trace(int(TraceKind.ADMIT), packet.qp, packet.plane, packet.psn, detail)
+
+    def _refuse_early(self, qp: ReceiveQp, packet: ModelPacket) -> None:
+        """A write came before others that must be placed first: say once which one is missing."""
+        missing: i64 = qp.tracker.expected + qp.in_flight & _PSN
+        if qp.gap == missing:
+            return
+        qp.gap = missing
+        packet.psn = missing
+        self._nack(qp, packet, int(NackReason.PSN_OOR_WINDOW))
 
     def _admit(self, qp: ReceiveQp, packet: ModelPacket, distance: i64) -> i64:
         """A new write inside the window: claim it and send it to memory. Returns the outcome to count."""
@@ -438,7 +453,7 @@ class ModelResponder(Responder):
             elif offset < _LEAST_OFFSET:
                 offset = _LEAST_OFFSET
             packet.acknowledged_psn = packet.psn + offset & _PSN
-            packet.sack_base, packet.sack_bitmap = tracker.bitmap(self._align)
+            packet.sack_base, packet.sack_bitmap = tracker.bitmap(self._align, self._walk_every)
             packet.out_of_order = min(tracker.out_of_order, 0x7FFF)
             packet.received_units = tracker.received_units
             self._fill_limits(qp, packet)

@@ -94,7 +94,7 @@ class SendTracker:
     def __init__(self, planes: int, stride: int, ring: int, options: ModelOptions, window_ps: i64) -> None:
         self._mask: i64 = ring - 1
         self._stride: i64 = stride
-        self._rules: bool = options.loss_rule != "none"
+        self._rules: bool = options.loss_rule in ("rack", "count")
         self._by_count: bool = options.loss_rule == "count"
         self._view: bool = options.complete_view
         # Lists of the same plane and class, and of the same EV and class (two classes each).
