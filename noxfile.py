@@ -79,8 +79,22 @@ def formal(session: nox.Session) -> None:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Count which lines of the engine the receive side's benches reach and which signals they toggle."""
-    session.run(PYTHON, "tb/coverage_report.py", *session.posargs)
+    """Count branches and bits of the gateware that block tests reach (-- --engine: benches, in Verilog)."""
+    engine = "--engine" in session.posargs
+    arguments = [argument for argument in session.posargs if argument != "--engine"]
+    session.run(PYTHON, "tb/coverage_report.py" if engine else "tb/branch_report.py", *arguments)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Put faults into the gateware, one at a time, and see whether its tests notice (-- --quick for four)."""
+    session.run(PYTHON, "tb/mutants.py", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Send a million packets (-- --packets N) between two NICs whose fabric does anything to packets."""
+    session.run(PYTHON, "tests/nic/soak_session.py", *session.posargs, env={"PYTHONPATH": "tests/nic"})
 
 
 @nox.session

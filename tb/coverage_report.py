@@ -2,7 +2,8 @@
 
 ``python tb/coverage_report.py [PYTEST ARGUMENTS]`` compiles the benches' designs with Verilator's counters,
 runs them, and prints a table of blocks and the branches of the receive path that no bench has taken. The
-counters of a block add up over all designs in which its Verilog is the same.
+counters of a block add up over all designs in which its Verilog is the same. ``--write`` puts the sums of the
+engine's parts into docs/coverage.md; ``--from FOLDER`` takes counters that ``--coverage-to`` left there.
 """
 
 import hashlib
@@ -10,18 +11,28 @@ import re
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Block", "blocks_of", "main", "points"]
+from branch_report import PAGE, share_row, with_section
+
+__all__ = ["Block", "blocks_of", "main", "parts", "points"]
 
 #: Where a block of the receive path begins in the name of a module.
 RECEIVE_PATH = (
     "receive", "admission", "admit", "placement", "tracker", "immediates", "sack", "triggers", "regions",
     "completions", "arbiter",
 )  # fmt: skip
-BENCHES = ("tb/test_receive_front.py", "tb/test_receive_back.py", "tb/test_nic.py")
+BENCHES = (
+    "tb/test_bind.py", "tb/test_requester.py", "tb/test_transmit.py", "tb/test_receive_front.py",
+    "tb/test_receive_back.py", "tb/test_nic.py",
+)  # fmt: skip
+NARROW = "nic or 64 or bind"
+"""Benches of one width: the wider ones take as long again to compile."""
+
 _MODULE = re.compile(r"^module (\\?\S+?) ?\(.*?^endmodule", re.DOTALL | re.MULTILINE)
 _POINT = re.compile(r"^C '(.*)' (\d+)$", re.MULTILINE)
 _KINDS = {"v_line": "line", "v_branch": "line", "v_toggle": "toggle"}
@@ -104,22 +115,41 @@ def _print(blocks: list[Block]) -> None:
                 print(f"  {block.name}: {block.text[line].strip()} ({what})")
 
 
+def parts(blocks: Iterable[Block]) -> list[str]:
+    """A table of the engine's parts: the sums of the blocks below each block below the top."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for block in blocks:
+        part = re.sub(r"\d+$", "", block.name.split(".")[0])
+        shares = (*block.share("line"), *block.share("toggle"))
+        sums[part] = [one + more for one, more in zip(sums[part], shares)]
+    sums["**all**"] = [sum(column) for column in zip(*sums.values())]
+    lines = ["| part | lines | bits toggled both ways |", "|---|---|---|"]
+    return lines + [share_row(part if "*" in part else f"`{part}`", shares) for part, shares in sums.items()]
+
+
 def main() -> int:
     """Run the benches with counters, and print what they reached."""
-    arguments = sys.argv[1:] or [*BENCHES, "-k", "nic or 64"]
-    with tempfile.TemporaryDirectory(prefix="coverage-") as folder:
-        command = [sys.executable, "-m", "pytest", "--quiet", "-n", "0"]
-        # Counters make models several times as large, and their compilation as long.
-        command += ["--timeout", "7200", "--coverage-to", folder, *arguments]
-        code = subprocess.run(command, check=False).returncode
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/coverage.md")
+    parser.add_argument("--from", dest="folder", type=Path, help="take counters that a run left here")
+    options, arguments = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(prefix="coverage-") as own:
+        folder, code = options.folder or Path(own), 0
+        if not options.folder:
+            command = [sys.executable, "-m", "pytest", "--quiet", "-n", "0"]
+            # Counters make models several times as large, and their compilation as long.
+            command += ["--timeout", "7200", "--coverage-to", own, *(arguments or [*BENCHES, "-k", NARROW])]
+            code = subprocess.run(command, check=False).returncode
         blocks: dict[str, Block] = {}
-        for data in sorted(Path(folder).glob("*.dat")):
+        for data in sorted(folder.glob("*.dat")):
             blocks_of(data.with_suffix(".v").read_text(), data.read_text(errors="replace"), blocks)
-    if blocks:
-        _print(list(blocks.values()))
-    else:
+    if not blocks:
         print("no bench left counters: see the failures above")
-    return code if blocks else code or 1
+        return code or 1
+    _print(list(blocks.values()))
+    if options.write:
+        PAGE.write_text(with_section(PAGE.read_text(), "engine", parts(blocks.values())))
+    return code
 
 
 if __name__ == "__main__":

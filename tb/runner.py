@@ -125,12 +125,16 @@ def build(
             arguments += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
             if coverage:
                 arguments += ["--coverage-line", "--coverage-toggle"]
-            if len(verilog) > LARGE_BYTES:
+            if coverage or len(verilog) > LARGE_BYTES:
                 # Several files are compiled at a time; one file of this size would take minutes.
                 arguments += ["--output-split", "12000", "--output-split-cfuncs", "3000"]
         log = folder / "build.log"
+        builder = simulator_runner(simulator)
+        if coverage and simulator == "verilator":
+            # Counters are five times the code; optimising it takes ten times as long as running it plainly.
+            builder.optimisation = "-O0"
         try:
-            simulator_runner(simulator).build(
+            builder.build(
                 sources=sources,
                 hdl_toplevel=TOP,
                 build_dir=folder,

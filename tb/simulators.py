@@ -50,6 +50,9 @@ class _Bounded(Runner):
 class PortsOnlyVerilator(_Bounded, Verilator):
     """The Verilator runner of cocotb with only the ports of the top module visible to Python."""
 
+    #: Python takes most of the time of a bench, so a model that compiles fast beats a fast one.
+    optimisation = "-O1"
+
     def _set_env_common(self) -> None:
         super()._set_env_common()
         self.env = verilator_environment(self.env)
@@ -60,8 +63,7 @@ class PortsOnlyVerilator(_Bounded, Verilator):
     def _build_command(self) -> list[list[str]]:
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
-        # Python takes most of the time of a bench, so a model that compiles fast beats a fast one.
-        return [verilate, [*make, "OPT_FAST=-O1"]]
+        return [verilate, [*make, f"OPT_FAST={self.optimisation}"]]
 
     def _execute_cmds(
         self, cmds: Sequence[list[str]], cwd: os.PathLike[str] | str, stdout: TextIO | None = None

@@ -123,22 +123,34 @@ class Bench:
         self.sources = [RecordSource(port, self.config) for port in self.core.admission.records]
         self.place_ready = True
 
+    def takes(self, name: str) -> bool:
+        """Whether a stream's record is taken in the next cycle."""
+        return name != "place" or self.place_ready
+
     async def collect(self, ctx: Any) -> None:
+        """Background bench: keep what is taken. What waits must stay as it is."""
+        held: dict[str, Any] = {}
         ports = [(name, getattr(self.core.admission, name)) for name in COLLECTED]
         ports.append(("report", self.core.tracker.report))
         for name in ("advance", "error_out"):
             ports.append((f"tracker_{name}", getattr(self.core.tracker, name)))
         while True:
             for name, port in ports:
-                ctx.set(port.ready, name != "place" or self.place_ready)
+                ctx.set(port.ready, self.takes(name))
             signals = [signal for _, port in ports for signal in (port.valid, port.ready)]
             payloads = [port.payload for _, port in ports]
             sampled = await ctx.tick().sample(*signals, *payloads)
             values = sampled[-3 * len(ports) :]
             for n, (name, port) in enumerate(ports):
-                if values[2 * n] and values[2 * n + 1]:
-                    value = values[2 * len(ports) + n]
-                    self.found[name].append({key: value[key] for key in port.payload.shape().members})
+                valid, ready = values[2 * n : 2 * n + 2]
+                value = values[2 * len(ports) + n]
+                entry = {key: value[key] for key in port.payload.shape().members}
+                assert name not in held or (valid and entry == held[name]), f"{name}: a record must stay"
+                held.pop(name, None)
+                if valid and ready:
+                    self.found[name].append(entry)
+                elif valid:
+                    held[name] = entry
 
     async def write_qp(self, ctx: Any, qp: int = QP, **changes: int) -> None:
         fields = {

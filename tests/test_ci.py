@@ -80,8 +80,10 @@ def test_everything_passes(machine: Path) -> None:
     assert "nox -s histories" in calls
     assert "nox -s schema" in calls
     assert "nox -s formal" in calls
+    assert "nox -s coverage" in calls
+    assert "nox -s mutants -- --quick" in calls
     assert "nox -s fuzz -- --frames 20000" in calls
-    assert output.count(f"    {CLOSING_LINE}") == 7
+    assert output.count(f"    {CLOSING_LINE}") == 9
     assert "everything passed in 0 minutes" in output
 
 

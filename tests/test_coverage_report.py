@@ -4,7 +4,7 @@ Sweep: two designs with one block in common, lines and toggles. Stimulus: files 
 Checks: shares of each block, the text of a line nobody reached. Timing: none; nothing is simulated.
 """
 
-from coverage_report import Block, blocks_of, points
+from coverage_report import Block, blocks_of, parts, points
 
 BLOCK = "module {name}(clk, a, b);\n  if (a)\n    b = 1;\n  else\n    b = 0;\nendmodule\n"
 OTHER = "module \\{name} (clk);\n  wire clk;\nendmodule\n"
@@ -37,3 +37,14 @@ def test_equal_blocks_of_two_designs_are_one() -> None:
     assert block.hits["line", 3, "else"] == 5
     missed = [line for (kind, line, _), count in block.hits.items() if kind == "line" and not count]
     assert [block.text[line].strip() for line in missed] == ["if (a)"]
+
+
+def test_the_sums_of_an_engines_parts() -> None:
+    blocks = {name: Block(name, []) for name in ("plane0.parser", "plane1", "bind")}
+    blocks["plane0.parser"].hits.update({("line", 1, "if"): 2, ("line", 2, "else"): 0})
+    blocks["plane1"].hits.update({("line", 1, "if"): 1, ("toggle", 3, "a"): 1})
+    assert parts(blocks.values())[2:] == [
+        "| `plane` | 2 of 3 (66.7 %) | 1 of 1 (100.0 %) |",
+        "| `bind` | none | none |",
+        "| **all** | 2 of 3 (66.7 %) | 1 of 1 (100.0 %) |",
+    ]

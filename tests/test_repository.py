@@ -35,6 +35,8 @@ SESSIONS = {
     "differential",
     "fuzz",
     "schema",
+    "soak",
+    "mutants",
 }
 TEXT_SUFFIXES = {
     ".py",

@@ -133,6 +133,27 @@ def test_requests_between_writes_keep_their_order() -> None:
     bench.run(script)
 
 
+@pytest.mark.parametrize("width", [64, 512])
+def test_what_a_search_found_waits_for_an_answer_that_is_not_taken(width: int) -> None:
+    bench = Bench(width)
+    held = [True]
+    bench.takes = lambda name: name != "refused" or not held[0]  # type: ignore[method-assign]
+
+    async def script(ctx: Any) -> None:
+        for number in range(3):
+            bench.sources[0].put(request(number))
+        await bench.pause(ctx, 120)
+        assert not bench.found["refused"] and len(bench.found["counter"]) == 1
+        held[0] = False
+        await bench.pause(ctx, 120)
+        assert [(answer["psn"], answer["qp"]) for answer in bench.found["refused"]] == [
+            (number, QP) for number in range(3)
+        ]
+        assert ctx.get(bench.core.admission.idle)
+
+    bench.run(script)
+
+
 @pytest.mark.parametrize("width", [64, 128, 512])
 def test_rate_of_requests(width: int) -> None:
     bench = Bench(width)

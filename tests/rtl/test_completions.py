@@ -214,7 +214,7 @@ def test_refused_table_commands():
             assert not await write_entry(ctx, dut.table, 1, CQ_ENTRY.pack(**fields)[:2])
         assert not await write_entry(ctx, dut.table, config.completion_queues, good)
         assert await read_entry(ctx, dut.table, config.completion_queues, 1) is None
-        assert await read_entry(ctx, dut.table, 1, 3) == [*good, 0]
+        assert await read_entry(ctx, dut.table, 1, 5) == [*good, 0, 0, 0]
 
     simulate(dut, bench)
 

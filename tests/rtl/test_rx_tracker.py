@@ -2,9 +2,9 @@
 
 Sweep: data widths 64 and 512, tracking ranges 128 and 1024. Stimulus: packets placed in random order inside
 the window, messages of random length, PSNs across the wrap, snapshots in between, failed writes,
-late takers, a QP that starts anew. Checks: every report, advance and snapshot equals the reference; the
-bitmap's base never jumps over a placed packet that no bitmap has shown. Timing: at most 4 cycles a packet on
-average, in and out of order.
+late takers, a QP that starts anew, a lone packet far ahead, a trace that is taken late.
+Checks: every report, advance and snapshot equals the reference; the bitmap's base never jumps over a placed
+packet that no bitmap has shown. Timing: at most 4 cycles a packet on average, in and out of order.
 """
 
 import random
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mrc_rtl.config import NicConfig
+from mrc_rtl.records import TraceKind
 from mrc_rtl.responder.rx_tracker import RxTracker, placed_word_bits
 from mrc_rtl.tables import QpErrorReason
 from record_benches import collector, send, simulate, take
@@ -190,6 +191,58 @@ def test_the_walk_shows_the_whole_window_and_a_full_ring_is_passed_at_once() -> 
         assert answer["bitmap"] == model.bitmap(1120) and answer["base"] == 1120 % 1024
 
     simulate(dut, bench, background=(collector(dut.report, reports), collector(dut.advance, advances)))
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_a_bitmap_passes_by_what_shows_nothing(width: int) -> None:
+    config = NicConfig(data_width=width)
+    dut = RxTracker(config)
+    reports: list[dict[str, int]] = []
+    advances: list[dict[str, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        first = PSNS - 64  # a word's begin, for words of any width
+        model = Reference(first, 128)
+        await send(ctx, dut.init, qp=0, active=1, initial_psn=first)
+        for number in (*range(10), 110):
+            await send(ctx, dut.placed, qp=0, psn=model.psn(number), length=4, last=1)
+            model.place(number, True, 92)
+        # The unreported packets are below the expected PSN by now; the first 64 from there show none.
+        await send(ctx, dut.snapshot, qp=0, reported=1)
+        answer = await take(ctx, dut.snapshot_answer)
+        base = model.whole_psn(answer["base"], 1 << len(dut.snapshot_answer.payload.base))
+        assert answer["bitmap"] == model.bitmap(base) == 1 << 110 - model.number(base)
+        assert answer["cumulative_psn"] == model.psn(9)
+
+    simulate(dut, bench, background=(collector(dut.report, reports), collector(dut.advance, advances)))
+
+
+def test_each_placed_packet_is_traced_once_however_late_the_trace_is_taken() -> None:
+    config = NicConfig(trace=True)
+    dut = RxTracker(config)
+    traced: list[dict[str, int]] = []
+    others: list[dict[str, int]] = []
+
+    async def bench(ctx: Any) -> None:
+        await send(ctx, dut.init, qp=2, active=1, initial_psn=7)
+        for psn in (8, 7, 9, 12):
+            await send(ctx, dut.placed, qp=2, psn=psn, length=4, last=1, plane=psn & 1)
+        for _ in range(100):
+            await ctx.tick()
+        assert [(r["kind"], r["qp"], r["psn"], r["plane"]) for r in traced] == [
+            (TraceKind.PLACE, 2, psn, psn & 1) for psn in (8, 7, 9, 12)
+        ]
+        assert ctx.get(dut.idle)
+
+    simulate(
+        dut,
+        bench,
+        background=(
+            collector(dut.trace, traced, random.Random(3)),
+            collector(dut.report, others),
+            collector(dut.advance, others[:]),
+        ),
+    )
 
 
 def test_a_failed_write_places_nothing_and_ends_the_qp() -> None:

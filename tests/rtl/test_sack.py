@@ -437,6 +437,35 @@ def test_content(stall):
     simulate(dut, bench, tracker.run, controls.run, counters.run)
 
 
+def test_lost_triggers_are_counted_while_the_counters_are_busy():
+    config = configured(2)
+    dut = SackGenerator(config)
+    rnd = random.Random(9)
+    tracker = Tracker(dut, states_of(config, rnd))
+    controls, counters = Sink(dut.control), Sink(dut.counter, 0.8)
+    reports = 2 * TRIGGER_QUEUE_DEPTH
+
+    async def bench(ctx):
+        await send(ctx, dut.init, qp=2, active=1)
+        for number in range(reports):
+            if number % 3 == 0:
+                await send(ctx, dut.refused, **report(rnd, 2, 0), kind=AnswerKind.NACK_TRIMMED)
+            else:
+                await give(ctx, dut, report(rnd, 2, 0, marked=1))
+        for _ in range(LIMIT):
+            if ctx.get(dut.idle):
+                break
+            await ctx.tick()
+        for _ in range(200):
+            await ctx.tick()
+        seen = [GlobalCounter(record["index"] - 2 * PORT_COUNTERS) for record in counters.records]
+        sent = seen.count(GlobalCounter.SACK_SENT) + seen.count(GlobalCounter.NACK_SENT)
+        assert sent == sum(record["opcode"] != wire.Opcode.ACKNOWLEDGE for record in controls.records)
+        assert seen.count(GlobalCounter.SACK_TRIGGERS_DROPPED) == reports - sent > 0
+
+    simulate(dut, bench, tracker.run, controls.run, counters.run)
+
+
 def test_rate():
     config = configured(2)
     dut = SackGenerator(config)

@@ -218,26 +218,31 @@ class SackGenerator(wiring.Component):
                     if bit not in stamp and bit not in first
                 ]
 
-        # Counts: the packet, then refused triggers. The bank takes each one in a bounded number of cycles.
+        # Counts: the packet, and refused triggers in between. The bank takes each in a bounded time.
         counting = Signal()
         counted_kind = Signal.like(count_kind)
-        refused_triggers = Signal(4)
-        counted_refused = Signal()
+        refused_triggers = Signal(4)  # beside the one that is offered
+        offers_refused = Signal()
+        moves = Signal()
         count_base = config.planes * records.PORT_COUNTERS
         m.d.comb += [
-            self.counter.valid.eq(counting | refused_triggers.any()),
+            self.counter.valid.eq(counting | offers_refused),
             self.counter.payload.index.eq(
-                count_base + Mux(counting, counted_kind, GlobalCounter.SACK_TRIGGERS_DROPPED)
+                count_base + Mux(offers_refused, GlobalCounter.SACK_TRIGGERS_DROPPED, counted_kind)
             ),
-            counted_refused.eq(self.counter.valid & self.counter.ready & ~counting),
+            moves.eq(refused_triggers.any() & ~self.counter.valid & ~load),
         ]
         with m.If(self.counter.ready):
-            m.d.sync += counting.eq(0)
+            m.d.sync += offers_refused.eq(0)
+            with m.If(~offers_refused):
+                m.d.sync += counting.eq(0)
         with m.If(load & ~to_endpoint):
             m.d.sync += [counting.eq(1), counted_kind.eq(count_kind)]
-        with m.If(triggers.dropped & ~counted_refused & ~refused_triggers.all()):
+        with m.If(moves):
+            m.d.sync += offers_refused.eq(1)
+        with m.If(triggers.dropped & ~moves & ~refused_triggers.all()):
             m.d.sync += refused_triggers.eq(refused_triggers + 1)
-        with m.Elif(counted_refused & ~triggers.dropped):
+        with m.Elif(moves & ~triggers.dropped):
             m.d.sync += refused_triggers.eq(refused_triggers - 1)
 
         # Asked only when the answer can be taken at once, so that the tracker never waits for a port.
@@ -265,5 +270,6 @@ class SackGenerator(wiring.Component):
                     )
                     m.next = "IDLE"
 
-        m.d.comb += self.idle.eq(~busy & triggers.idle & ~control.valid & ~self.counter.valid)
+        counts = self.counter.valid | refused_triggers.any()
+        m.d.comb += self.idle.eq(~busy & triggers.idle & ~control.valid & ~counts)
         return m
