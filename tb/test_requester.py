@@ -10,6 +10,7 @@ every wait is bounded.
 """
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -17,10 +18,13 @@ import pytest
 
 import runner
 from agents import start
+from mrc_host.model.nscc import NsccParameters
+from mrc_host.model.nscc_fixed import fixed_parameters
 from mrc_rtl import records, wire
 from mrc_rtl.config import NicConfig
+from mrc_rtl.congestion.rows import Row, fixed_rows
 from mrc_rtl.records import GlobalCounter
-from mrc_rtl.tables import CompletionStatus, QpErrorReason
+from mrc_rtl.tables import CONGESTION_INDEX, CompletionStatus, QpErrorReason
 from send_side import PSN, Peer, SendSide, SendSideBench, pack
 
 WIDTH = runner.parameters().get("width", 64)
@@ -690,8 +694,8 @@ async def tables(dut) -> None:
         assert await bench.command("send_request", index, None, 6) == words
         words = [word ^ 0xFFFF for word in words]
     assert await bench.command("send_request", 64, words) is None
-    for bus, index in (("ev_set", 15), ("ev_value", 511)):
-        value = random.getrandbits(36)
+    for bus, index, bits in (("ev_set", 15, 16), ("ev_value", 511, 36)):
+        value = random.getrandbits(bits)
         assert await bench.command(bus, index, [value]) is not None
         assert await bench.command(bus, index, None, 1) == [value]
         assert await bench.command(bus, index + 1, [value]) is None
@@ -725,3 +729,56 @@ async def rate(dut) -> None:
         assert interval <= CONFIG.packet_interval * (1.05 if qps > 1 else 1)
         for qp in range(qps):
             await bench.write_qp(qp, state=0)
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def congestion_window(dut) -> None:
+    """A QP sends what its congestion window allows and no more; another QP does not notice that it stops."""
+    bench = await begin(dut)
+    packets, full = 5, MTU + 88
+    parameters = NsccParameters.derive(bytes_per_ns=0.5, base_rtt_ns=100_000, mtu=MTU, trimming=True)
+    parameters = replace(parameters, max_cwnd=packets * full, base_rtt_min=100_000, eta=0.0)
+    rows = fixed_rows(fixed_parameters(parameters), full)
+    for part in range(4):
+        words = rows[16 * part : 16 * part + 16]
+        assert await bench.command("qp_send", CONGESTION_INDEX + 4 + part, words) is not None
+    peer, requests = await connect(bench, 1, 0x20)
+    other, more = await connect(bench, 5, 0x999)
+    flying = most = received = 0
+
+    def answer(packet):
+        """The responder's count of bytes rises by what arrived, rounded down to units."""
+        nonlocal flying, received
+        received += packet["length"]
+        flying -= 1
+        psn = packet["psn"]
+        body = wire.SETH.pack(cack_psn=psn, entropy=packet["ev"])
+        state = wire.CC_STATE.pack(rcvd_bytes=received // 256, tx_timestamp=bench.now >> 16 & 0xFFFF)
+        bench._feedback(1, wire.Opcode.SACK, psn, body << 64 | state)
+        if psn == 0x20 + 39:
+            bench.ack(1, psn, 1)
+
+    def count(packet):
+        nonlocal flying, most
+        flying += 1
+        most = max(most, flying)
+        bench.later(600, answer, packet)
+        return "drop"
+
+    peer.fate = count
+    await requests.post(40 * MTU)
+    await more.post(20 * MTU)
+    await bench.until(lambda: len(peer.packets) >= packets, 20_000, "the first window")
+    asked = [packet["ack_request"] for packet in peer.packets]
+    assert asked == [0] * (packets - 1) + [1], "the last packet before the stop asks for a SACK"
+    await bench.until(lambda: more.completed() == 1, 60_000, "the QP without a window")
+    await bench.until(lambda: requests.completed() == 1, 200_000, "the QP with one")
+    assert len(peer.packets) == 40 and most == packets
+    in_flight = (await bench.command("qp_send", CONGESTION_INDEX + 4, None, 16))[Row.IN_FLIGHT]
+    assert in_flight == 0, "nothing is outstanding"
+    assert await bench.command("qp_send", CONGESTION_INDEX + 7, [0] * 16) is not None
+    peer.fate = lambda packet: "ok"
+    peer.expected = requests.psn
+    await requests.post(20 * MTU)
+    await bench.quiet()
+    assert not bench.errors

@@ -16,6 +16,7 @@ __all__ = [
     "CC_PROFILE",
     "CQE",
     "CompletionStatus",
+    "CONGESTION_INDEX",
     "ControlTableId",
     "CQ_ENTRY",
     "DEVICE",
@@ -186,6 +187,7 @@ GATEWARE_FLAGS = (
     | DeviceFlag.EV_PROFILE_MODIFY_ONLINE
     | DeviceFlag.EV_EVENTS
     | DeviceFlag.EV_EVENT_DROP_COUNT
+    | DeviceFlag.CC_NSCC
     | DeviceFlag.FORMAT_STEV
     | DeviceFlag.FORMAT_UDP
     | DeviceFlag.FORMAT_SRV6
@@ -503,6 +505,10 @@ QP_OPTION = Table(
         _f("in_flight", 3, 32, 32, "bytes sent and not accounted for", True),
     ),
 )
+
+#: Commands to QP_SEND from this index on are about the gateware's congestion windows: CONGESTION_INDEX +
+#: 4 x QP + n holds rows 16 n to 16 n + 15 of :class:`mrc_rtl.congestion.rows.Row`, one in each word.
+CONGESTION_INDEX = 0x8000
 
 EV_PROFILE = Table(
     "ev_profile",

@@ -20,6 +20,7 @@ from control import (
 )
 from register_nic import CONFIG, FULL, RegisterNic
 
+from mrc_host.nic.capabilities import DRIVER_CC_PROFILES
 from mrc_host.nic.device import (
     Context,
     DeviceFlag,
@@ -43,7 +44,8 @@ def test_a_device_without_the_tables_is_what_the_gateware_is():
     capabilities = make_context(None).capabilities
     assert capabilities.flags == GATEWARE_FLAGS and not capabilities.controlled
     assert (capabilities.trim_nack, capabilities.dynamic_mpr, capabilities.svc_time) == (True, False, True)
-    assert (capabilities.cc_algorithms, capabilities.cc_profiles, capabilities.endpoint_slots) == ((), 0, 0)
+    assert (capabilities.cc_algorithms, capabilities.cc_profiles) == (("uet-1.0-nscc",), DRIVER_CC_PROFILES)
+    assert capabilities.endpoint_slots == 0
     assert capabilities.mpr_resolution == capabilities.mpr == 1
 
 
@@ -137,7 +139,6 @@ def test_what_a_device_cannot_do_is_refused_by_name(flag, attribute, call):
 def test_the_gateware_refuses_all_of_it():
     context = make_context(None)
     for call in (
-        lambda: context.cc_profile(),
         lambda: context.endpoint_operations,
         lambda: explicit_profile(context, form=srv6_format(context), fields=SRV6_FIELDS),
     ):

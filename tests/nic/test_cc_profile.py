@@ -12,8 +12,12 @@ from dataclasses import fields, replace
 import pytest
 from control import PEER_END, check_refused, make_context
 
+from mrc_host.model.cc_profiles import CcProfiles
+from mrc_host.model.nscc_fixed import FixedNscc
+from mrc_host.nic.congestion import CongestionWindow
 from mrc_host.nic.device import CcProfile, NsccConfig, Path, ProfileState
-from mrc_rtl.tables import CC_PROFILE, ControlTableId
+from mrc_rtl.congestion.rows import ROWS, Row, state_of
+from mrc_rtl.tables import CC_PROFILE, CONGESTION_INDEX, ControlTableId, TableId
 
 INIT, OFFLINE, ONLINE = ProfileState
 CONFIG = NsccConfig.for_network(rate_gbps=100, base_rtt_ns=12_000, mtu=4096, trimming=True)
@@ -148,3 +152,53 @@ def test_queue_pairs_take_it():
     assert context.nic.row(ControlTableId.QP_OPTION, 1)["cc_enabled"] == 0
     other_pair.to_rtr(Path(1, 2), PEER_END, path_mtu=256)
     assert other_pair.query().window is None
+
+
+class RowMemory:
+    """A driver of a device that only has the gateware's congestion windows."""
+
+    def __init__(self):
+        self.rows = {}
+        self.enabled = []
+
+    def write_words(self, table, index, words):
+        assert table is TableId.QP_SEND and index >= CONGESTION_INDEX
+        self.rows[index - CONGESTION_INDEX] = list(words)
+        if (index - CONGESTION_INDEX) % 4 == 3:
+            self.enabled.append(words[Row.ENABLED % 16])
+
+    def read_words(self, table, index, count):
+        return self.rows[index - CONGESTION_INDEX][:count]
+
+    def of(self, qp):
+        return sum((self.rows[4 * qp + part] for part in range(4)), [])
+
+
+@pytest.mark.parametrize("mtu", [256, 1024, 4096])
+def test_gateware_and_model_start_from_the_same_integers(mtu):
+    profiles = CcProfiles()
+    profiles.write(0, CONFIG.row())
+    model = FixedNscc(profiles.parameters(0, mtu, 0), 0)
+    driver = RowMemory()
+    window = CongestionWindow(driver, 5)
+    assert not window.active
+    window.start(CONFIG.row(), mtu)
+    assert window.active and driver.enabled == [1] and len(driver.of(5)) == ROWS
+    state = state_of(driver.of(5))
+    stamps = {"last_adjust", "last_decrease", "epoch_end"}  # the engine enters the time
+    assert {name: value for name, value in state.items() if name not in stamps} == {
+        name: int(getattr(model, name)) for name in state if name not in stamps
+    }
+    read = window.read()
+    assert (read.window, read.in_flight, read.base_rtt_ticks) == (model.window, 0, model.base_rtt)
+    window.end()
+    assert not window.active and driver.enabled == [1, 0]
+    window.end()
+    assert driver.enabled == [1, 0]
+
+
+def test_parameters_that_do_not_go_with_the_mtu_are_refused():
+    driver = RowMemory()
+    with check_refused("EINVAL", "cc_profile.config", "within NSCC's limits for MTU 4096"):
+        CongestionWindow(driver, 0).start(replace(CONFIG, max_cwnd=1000).row(), 4096)
+    assert not driver.rows

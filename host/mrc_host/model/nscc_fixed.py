@@ -2,22 +2,25 @@
 
 | value | unit | bits |
 |---|---|---|
-| cwnd, saved_cwnd | bytes | 24 + 8 fraction |
-| in_flight, max_window, achieved, ignored, to_ignore, fast_count | bytes | 24, saturating |
+| cwnd, saved | bytes | 24 + 8 fraction |
+| largest (max_window) | bytes | 24 + 8 fraction |
+| in_flight, achieved, ignored, to_ignore, fast_count, received | bytes | 24, saturating |
 | base_rtt | ticks | 12 |
 | average | ticks | 12 + 12 fraction |
-| increase | bytes × bytes | 40, saturating |
-| received | bytes | 20, saturating |
-| last_adjust, last_decrease, epoch_end | ticks | 16, modulo; epoch_end 0 means not armed |
+| increase | 256 bytes × bytes | 32, saturating: 40 of bytes × bytes |
+| last_adjust, last_decrease, epoch_end | ticks | 16, modulo |
 | alpha | bytes per tick | 13 + 8 fraction |
 | fi | bytes | 24 |
 | eta | bytes | 24 + 8 fraction |
 | fi_scale | | 8 + 12 fraction |
 | gamma | 1/256 | 9 |
-| max_md_jump | 1/65536 | 17 |
+| jump | 1/65536 | 17 |
+| gate | bytes that quick adapt asks for | 24 + 8 fraction |
 
 The filter is 13/1024, rounded. Comparisons of stamps are of signed 16-bit differences, so a pause of more
-than 4 ms may delay one decision by as much.
+than 4 ms may delay one decision by as much. A SACK counts at most 2^16 - 1 new units of 256 bytes. The first
+epoch ends with its first sample and only starts the clock: what was achieved before counts as all that can
+be. The gateware's program for the same steps is :mod:`mrc_rtl.congestion.program`.
 
 Source: nscc.md 2.1 to 2.5 and 2.7; profile.md 8.
 """
@@ -35,12 +38,12 @@ from mrc_host.model.nscc import (
     congestion_control,
 )
 
-__all__ = ["FixedNscc"]
+__all__ = ["FixedNscc", "fixed_parameters"]
 
 _M16: Final = 0xFFFF
-_M20: Final = (1 << 20) - 1
+_M15: Final = (1 << 15) - 1
 _M24: Final = (1 << 24) - 1
-_M40: Final = (1 << 40) - 1
+_MOST_INCREASE: Final = _M24 << 8
 _FILTER_NUMERATOR: Final = 13
 _FILTER_SHIFT: Final = 10
 
@@ -49,40 +52,77 @@ def _saturated(value: int, limit: int) -> int:
     return value if value < limit else limit
 
 
+def _window_of(per_tick: int, base_rtt: int) -> int:
+    """A window in bytes and 8 fraction bits from its share of a tick."""
+    return _saturated(per_tick * base_rtt, _M24 << 8)
+
+
+def fixed_parameters(parameters: NsccParameters) -> dict[str, int]:
+    """The integers that an algorithm in fixed point starts from, each rounded to the nearest once.
+
+    Times are ticks, and those that stamps are compared with below half of their circle. ``per_tick`` and
+    ``gate_per_tick`` are the largest window and what quick adapt asks for, in 1/256 byte for each tick of the
+    base RTT; nothing with ``disable_qa``.
+    """
+    p = parameters
+    configured = round(p.base_rtt / TICK_NS)
+    per_tick = round(p.max_cwnd * 256 / configured)
+    gate_per_tick = 0 if p.disable_qa else round(p.max_cwnd * 256 / configured / (1 << p.qa_gate))
+    return {
+        "mtu": p.mtu,
+        "target": round(p.target_delay / TICK_NS),
+        "alpha": round(p.alpha * TICK_NS * 256),
+        "fi": _saturated(round(p.fi), _M24),
+        "eta": round(p.eta * 256),
+        "fi_scale": round(p.fi_scale * 4096),
+        "gamma": round(p.gamma * 256),
+        "jump": round(p.max_md_jump * 65536),
+        "adjust_bytes": p.adjust_bytes_threshold,
+        "period": _saturated(round(p.adjust_period_threshold / TICK_NS), _M15),
+        "qa_threshold": _saturated(round(p.qa_threshold / TICK_NS), _M15),
+        "configured_rtt": configured,
+        "least_rtt": max(1, round(p.base_rtt_min / TICK_NS)),
+        "per_tick": per_tick,
+        "gate_per_tick": gate_per_tick,
+        "largest": max(_window_of(per_tick, configured), p.mtu << 8),
+        "gate": _window_of(gate_per_tick, configured),
+    }
+
+
 class FixedNscc(CongestionControl):
     """See the module's text; parameters are rounded to the nearest value once."""
 
     def __init__(self, parameters: NsccParameters, now: int) -> None:
         super().__init__(parameters, now)
-        p = parameters
-        self._mtu: int = p.mtu
-        self.target: int = round(p.target_delay / TICK_NS)
-        self._alpha: int = round(p.alpha * TICK_NS * 256)
-        self._fi: int = round(p.fi)
-        self._eta: int = round(p.eta * 256)
-        self._fi_scale: int = round(p.fi_scale * 4096)
-        self._gamma: int = round(p.gamma * 256)
-        self._jump: int = round(p.max_md_jump * 65536)
-        self._adjust_bytes: int = p.adjust_bytes_threshold
-        self.period: int = round(p.adjust_period_threshold / TICK_NS)
-        self._gate: int = p.qa_gate
-        self._qa_threshold: int = _saturated(round(p.qa_threshold / TICK_NS), _M16)
-        self._quick: bool = not p.disable_qa
-        self._configured_rtt: int = round(p.base_rtt / TICK_NS)
-        self._least_rtt: int = max(1, round(p.base_rtt_min / TICK_NS))
-        self._per_tick: int = round(p.max_cwnd * 256 / self._configured_rtt)
+        numbers = fixed_parameters(parameters)
+        self._mtu: int = numbers["mtu"]
+        self.target: int = numbers["target"]
+        self._alpha: int = numbers["alpha"]
+        self._fi: int = numbers["fi"]
+        self._eta: int = numbers["eta"]
+        self._fi_scale: int = numbers["fi_scale"]
+        self._gamma: int = numbers["gamma"]
+        self._jump: int = numbers["jump"]
+        self._adjust_bytes: int = numbers["adjust_bytes"]
+        self.period: int = numbers["period"]
+        self._qa_threshold: int = numbers["qa_threshold"]
+        self._configured_rtt: int = numbers["configured_rtt"]
+        self._least_rtt: int = numbers["least_rtt"]
+        self._per_tick: int = numbers["per_tick"]
+        self._gate_per_tick: int = numbers["gate_per_tick"]
 
         self.base_rtt: int = self._configured_rtt
-        self.max_window: int = 0
-        self._set_max_window()
-        self.cwnd: int = self.max_window << 8
+        self.largest: int = numbers["largest"]
+        self.max_window: int = self.largest >> 8
+        self.gate: int = numbers["gate"]
+        self.cwnd: int = self.largest
         self.average: int = 0
         self.increase: int = 0
         self.received: int = 0
-        self.achieved: int = 0
+        self.achieved: int = _M24
         self.last_adjust: int = now & _M16
         self.last_decrease: int = now - self.base_rtt & _M16
-        self.epoch_end: int = 0
+        self.epoch_end: int = now & _M16
         self.ignored: int = 0
         self.to_ignore: int = 0
         self.fast_count: int = 0
@@ -102,13 +142,13 @@ class FixedNscc(CongestionControl):
         delta = units - self.last_units & _M24
         if delta < 0x80_0000:
             self.last_units = units
-            delta = _saturated(delta << 8, _M24)
+            delta = _saturated(delta, _M16) << 8
         else:
             self.decision = Decision.STALE
             delta = 0
         self._leave_flight(delta)
         self.ignored = _saturated(self.ignored + delta, _M24)
-        self.received = _saturated(self.received + delta, _M20)
+        self.received = _saturated(self.received + delta, _M24)
         self.achieved = _saturated(self.achieved + delta, _M24)
         if penalty or restore:
             self._penalise(penalty, restore, delta)
@@ -144,12 +184,14 @@ class FixedNscc(CongestionControl):
     # -- inside ------------------------------------------------------------------------------------------
 
     def _set_max_window(self) -> None:
-        self.max_window = max(_saturated(self._per_tick * self.base_rtt >> 8, _M24), self._mtu)
+        self.largest = max(_window_of(self._per_tick, self.base_rtt), self._mtu << 8)
+        self.max_window = self.largest >> 8
+        self.gate = _window_of(self._gate_per_tick, self.base_rtt)
 
     def _clamp(self) -> None:
         cwnd = self.cwnd
-        if cwnd > self.max_window << 8:
-            cwnd = self.max_window << 8
+        if cwnd > self.largest:
+            cwnd = self.largest
         if cwnd < self._mtu << 8:
             cwnd = self._mtu << 8
         self.cwnd = cwnd
@@ -196,11 +238,11 @@ class FixedNscc(CongestionControl):
             self.fast = False
         if not ecn and delay < self.target:
             if not self._fast_increase(delay, delta):
-                grown = self.increase + (self._alpha * delta * (self.target - delay) >> 8)
-                self.increase = _saturated(grown, _M40)
+                grown = self.increase + (self._alpha * (delta >> 8) * (self.target - delay) >> 8)
+                self.increase = _saturated(grown, _MOST_INCREASE)
                 self.decision |= Decision.PROPORTIONAL
         elif not ecn:
-            self.increase = _saturated(self.increase + self._fi * delta, _M40)
+            self.increase = _saturated(self.increase + self._fi * (delta >> 8), _MOST_INCREASE)
             self.decision |= Decision.FAIR
         elif delay >= self.target:
             self._decrease(now)
@@ -212,7 +254,7 @@ class FixedNscc(CongestionControl):
         self.fast_count = _saturated(self.fast_count + delta, _M24)
         if self.fast or self.fast_count > self.cwnd >> 8:
             self.fast = True
-            self.cwnd = _saturated(self.cwnd + (delta * self._fi_scale >> 4), self.max_window << 8)
+            self.cwnd = _saturated(self.cwnd + (delta * self._fi_scale >> 4), self.largest)
             self.decision |= Decision.FAST
             return True
         return False
@@ -223,7 +265,7 @@ class FixedNscc(CongestionControl):
         above = self.average - (self.target << 12)
         if above > 0 and (now - self.last_decrease & _M16) >= self.base_rtt:
             factor = max(65536 - (self._gamma * above << 8) // self.average, self._jump)
-            self.cwnd = max(self.cwnd * factor >> 16, self._mtu << 8)
+            self.cwnd = max((self.cwnd >> 8) * factor >> 8, self._mtu << 8)
             self.last_decrease = now
             self.decision |= Decision.DECREASE
 
@@ -232,7 +274,7 @@ class FixedNscc(CongestionControl):
         if not period and self.received <= self._adjust_bytes:
             return
         self.decision |= Decision.FULFIL
-        self.cwnd += self.increase // (self.cwnd >> 8) << 8
+        self.cwnd += (self.increase << 8) // (self.cwnd >> 8) << 8
         if period:
             self.cwnd += self._eta
             self.last_adjust = now
@@ -240,25 +282,22 @@ class FixedNscc(CongestionControl):
         self.increase = self.received = 0
 
     def _quick_adapt(self, now: int, loss: bool, ecn: bool, delay: int) -> bool:
-        if not self._quick:
-            return False
         if ecn and self.ignored < self.to_ignore:
             self.decision |= Decision.SWALLOWED
             return True
         acted = False
-        if self.epoch_end:
-            if now - self.epoch_end & 0x8000:
-                return False
-            wanted = self.trigger or loss or delay > self._qa_threshold
-            if wanted and self.achieved < self.max_window >> self._gate:
-                self.cwnd = max(self.achieved, self._mtu) << 8
-                self.to_ignore = self.in_flight
-                self.ignored = 0
-                self.trigger = False
-                self.decision |= Decision.QUICK_ADAPT
-                acted = True
+        if now - self.epoch_end & 0x8000:
+            return False
+        wanted = self.trigger or loss or delay > self._qa_threshold
+        if wanted and self.achieved << 8 < self.gate:
+            self.cwnd = max(self.achieved, self._mtu) << 8
+            self.to_ignore = self.in_flight
+            self.ignored = 0
+            self.trigger = False
+            self.decision |= Decision.QUICK_ADAPT
+            acted = True
         self.achieved = 0
-        self.epoch_end = (now + self.base_rtt + self.target & _M16) or 1
+        self.epoch_end = now + self.base_rtt + self.target & _M16
         self.decision |= Decision.EPOCH
         return acted
 

@@ -13,6 +13,7 @@ from mrc_rtl.tables import GATEWARE_FLAGS, ControlTableId, DeviceFlag
 __all__ = [
     "API_VERSION",
     "CC_ALGORITHM_NSCC",
+    "DRIVER_CC_PROFILES",
     "EV_OP_MAX_ENTRIES",
     "FMT_MAX_FIELDS",
     "MPR_UNIT_PSNS",
@@ -31,6 +32,8 @@ API_VERSION = 1 << 24 | 0 << 16 | 1
 EV_OP_MAX_ENTRIES = 64
 #: Fields of an EV format profile.
 FMT_MAX_FIELDS = 16
+#: Congestion control profiles of a device that leaves them to the driver.
+DRIVER_CC_PROFILES = 16
 #: The congestion control algorithm there is.
 CC_ALGORITHM_NSCC = "uet-1.0-nscc"
 
@@ -70,7 +73,7 @@ class Capabilities(_Sizes):
     endpoint_slots : int
         Endpoint requests that may be outstanding.
     cc_profiles : int
-        Congestion control profiles.
+        Congestion control profiles; those of the gateware are kept by the driver.
     controlled : bool
         It has the tables behind the controller API.
 
@@ -80,7 +83,7 @@ class Capabilities(_Sizes):
     flags: DeviceFlag = GATEWARE_FLAGS
     ev_count_align: int = 1
     endpoint_slots: int = 0
-    cc_profiles: int = 0
+    cc_profiles: int = DRIVER_CC_PROFILES
     controlled: bool = False
 
     # -- by the names of the application API ---------------------------------------------------------------

@@ -218,7 +218,8 @@ class CcProfile(LifeCycle):
         return attributes
 
     def _apply(self, before: ProfileState, changed: frozenset[str]) -> None:
-        if self.state is ProfileState.ONLINE and self.enabled:
+        # Without the controller's tables the driver keeps it, and queue pairs take it from here.
+        if self.state is ProfileState.ONLINE and self.enabled and self.context.capabilities.controlled:
             row = self.attributes["config"].row()
             self.context.driver.write_table(ControlTableId.CC_PROFILE, self.number, row)
 

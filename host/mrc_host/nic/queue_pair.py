@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mrc_host.nic.completion import CompletionQueue, WorkCompletion
+from mrc_host.nic.congestion import CongestionWindow
 from mrc_host.nic.connection import Endpoint, RemoteRegion
 from mrc_host.nic.ev_profile import EvProfile
 from mrc_host.nic.memory import ProtectionDomain
@@ -78,6 +79,7 @@ class QueuePair:
         self.state = QpState.RESET
         self.error_reason: QpErrorReason | None = None
         self.attributes: dict[str, Any] = {}
+        self._window = CongestionWindow(context.driver, index)
         self.reset()
 
     @property
@@ -128,7 +130,8 @@ class QueuePair:
 
     def query(self) -> QpStatus:
         """Ask the device about the QP (at once only)."""
-        return QpStatus.read(self.context.driver, self.context.capabilities.controlled, self.index)
+        status = QpStatus.read(self.context.driver, self.context.capabilities.controlled, self.index)
+        return replace(status, **vars(self._window.read())) if self._window.active else status
 
     # -- states ------------------------------------------------------------------------------------------
 
@@ -165,6 +168,7 @@ class QueuePair:
             self._write_send(QpState.RTR)
             self._write_receive(QpState.RTR)
         elif state is QpState.RTS:
+            self._start_window()
             self._write_send(QpState.RTS)
         self.state = state
 
@@ -172,6 +176,7 @@ class QueuePair:
         """Any state → RESET. The engine answers when nothing of the QP is under way any more."""
         driver = self.context.driver
         driver.write_table(TableId.QP_SEND, self.index, {"state": QpState.RESET})
+        self._window.end()
         driver.write_table(TableId.QP_RECEIVE, self.index, {"state": QpState.RESET})
         self.state = QpState.RESET
         self._clear()
@@ -379,6 +384,12 @@ class QueuePair:
         if self.context.capabilities.controlled:
             row = option_row(self.attributes)
             self.context.driver.write_table(ControlTableId.QP_OPTION, self.index, row)
+
+    def _start_window(self) -> None:
+        """Give the QP its congestion window, unless the device takes it from the controller's tables."""
+        profile = self.attributes.get("cc_profile")
+        if profile is not None and profile.enabled and not self.context.capabilities.controlled:
+            self._window.start(profile.attributes["config"].row(), self.attributes["path_mtu"])
 
     def _write_send(self, state: QpState) -> None:
         row = send_row(state, self.protection_domain.number, self.send_queue.number, self.attributes)

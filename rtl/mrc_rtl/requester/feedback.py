@@ -11,10 +11,10 @@ from . import aim
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["add", "add_states"]
+__all__ = ["NOMINAL_HEADER", "add", "add_states"]
 
 #: What a packet counts for a congestion window beside its payload (protocol.md 2.7): headers and 40 bytes.
-_NOMINAL_HEADER = 88
+NOMINAL_HEADER = 88
 
 #: Bit of a probe's number that tells a prober's from one of the tail.
 _PROBER = 15
@@ -41,7 +41,7 @@ def add(s: "Sequencer") -> None:
         mtu.eq(1 << s.settings.mtu_log2[:3]),
         event.qp.eq(s.qp),
         event.kind.eq(Mux(s.reporting, CongestionKind.SACK, s.notice)),
-        event.size.eq(Cat(Const(_NOMINAL_HEADER, 8), mtu)),
+        event.size.eq(Cat(Const(NOMINAL_HEADER, 8), mtu)),
         event.units.eq(cc_state.rcvd_bytes),
         event.marked.eq(Mux(s.reporting, seth.m == Mark.SKIP_ONCE, s.trimmed)),
         event.rtt.eq(Cat(s.rtt[0] | ~s.rtt.any(), s.rtt[1:])),

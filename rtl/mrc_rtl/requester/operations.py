@@ -269,9 +269,14 @@ def _retransmit(s: "Sequencer") -> None:
             & (entry.again | (s.in_window & (~s.was_acked | (s.relative == 0))))
         ),
     ]
-    with m.If(wanted & s.from_delayed & ~s.inside):
-        # Still outside the window of the peer.
+    # The congestion window holds back all but the oldest packet, without which nothing would open it again.
+    held_back = wanted & ~entry.again & ~s.may_send & (s.relative != 0)
+    with m.If(s.from_delayed & (held_back | (wanted & ~s.inside))):
+        # Still outside the window of the peer, or its own.
         m.d.comb += s.delay_queue.w_en.eq(1)
+    with m.Elif(held_back):
+        # Behind all others, which may be of other QPs.
+        m.d.comb += s.retransmit_queue.w_en.eq(1)
     with m.Elif(wanted):
         m.d.comb += [
             s.jobs.w_en.eq(1),

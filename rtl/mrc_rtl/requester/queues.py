@@ -77,7 +77,11 @@ def add(s: "Sequencer") -> None:
         s.error_out.valid.eq(s.errors.r_rdy),
         s.error_out.payload.eq(s.errors.r_data),
         s.errors.r_en.eq(s.error_out.ready),
-        s.ready_queue.w_data.eq(s.qp),
+        # The end of an operation comes first.
+        s.ready_queue.w_data.eq(s.wake.payload.qp),
+        s.ready_queue.w_en.eq(s.wake.valid),
+        s.wake.ready.eq(1),
+        s.give_out.eq(s.jobs.w_en),
         s.complete_queue.w_data.eq(s.qp),
     ]
     _add_delay(s, entry)

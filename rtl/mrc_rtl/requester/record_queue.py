@@ -23,7 +23,7 @@ class RecordQueue(wiring.Component):
     Members
     -------
     w_data, w_en, w_rdy
-        Put a record in; ``w_en`` only with ``w_rdy``.
+        Put a record in; ``w_en`` only with ``w_rdy``, or with ``r_en``, which makes room.
     r_data, r_en, r_rdy
         The oldest record; ``r_en`` with ``r_rdy`` takes it out.
     level

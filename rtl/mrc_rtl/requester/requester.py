@@ -1,11 +1,12 @@
 """The requester: from doorbells and send requests to fetch commands, and from feedback to completions."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Cat, Const, Module, Mux
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
+from ..congestion.windows import CongestionWindows
 from ..records import (
     completion_record,
     counter_event,
@@ -19,8 +20,10 @@ from ..records import (
 )
 from ..records import settings as settings_layout
 from ..stream import TableBus
+from ..tables import CONGESTION_INDEX
 from .completions import RequestCompletions
 from .context import ClearSequence
+from .feedback import NOMINAL_HEADER
 from .in_flight import InFlight
 from .qp_table import QpTable
 from .records import doorbell_record, fetch_command, sent_record
@@ -31,6 +34,9 @@ from .tx_tracker import TxTracker
 from .work_queue import WorkQueue
 
 __all__ = ["Requester"]
+
+#: Signals of a table command that go to all who might be meant.
+_TABLE_COMMAND = ("write", "index", "word", "last", "write_data")
 
 
 class Requester(wiring.Component):
@@ -43,7 +49,7 @@ class Requester(wiring.Component):
     Members
     -------
     qp_send, send_request : TableBus
-        Tables QP_SEND and SEND_REQUEST.
+        Tables QP_SEND and SEND_REQUEST; from CONGESTION_INDEX on the former is about congestion windows.
     doorbell : stream of doorbell_record, in
         Requests posted; what exceeds the ring is ignored, and so is a doorbell of a QP that is neither in RTS
         nor in ERROR.
@@ -119,10 +125,10 @@ class Requester(wiring.Component):
         m.submodules.segmenter = segmenter = Segmenter(config)
         m.submodules.completions = completions = RequestCompletions(config)
         m.submodules.in_flight = in_flight = InFlight(config)
+        m.submodules.congestion = congestion = CongestionWindows(config)
         m.submodules.qp_table = table = QpTable(config)
         flipped = wiring.flipped
 
-        wiring.connect(m, flipped(self.qp_send), table.table)
         wiring.connect(m, flipped(self.send_request), work.table)
         wiring.connect(m, table.command, sequencer.host)
         wiring.connect(m, flipped(self.doorbell), sequencer.doorbell)
@@ -132,7 +138,8 @@ class Requester(wiring.Component):
         wiring.connect(m, sequencer.counter, flipped(self.counter))
         wiring.connect(m, sequencer.path, flipped(self.path))
         wiring.connect(m, sequencer.probe_answer, flipped(self.probe_answer))
-        m.d.comb += sequencer.congestion.ready.eq(1)
+        wiring.connect(m, sequencer.congestion, congestion.event)
+        wiring.connect(m, congestion.wake, sequencer.wake)
         if config.trace:
             wiring.connect(m, sequencer.trace, flipped(self.trace))
         wiring.connect(m, timers.expired, sequencer.expired)
@@ -142,7 +149,6 @@ class Requester(wiring.Component):
         wiring.connect(m, completions.completion, flipped(self.completion))
         wiring.connect(m, segmenter.region, flipped(self.region))
         wiring.connect(m, flipped(self.region_answer), segmenter.region_answer)
-        wiring.connect(m, segmenter.fetch, flipped(self.fetch))
 
         m.d.comb += [
             table.context.eq(sequencer.host_context),
@@ -185,6 +191,45 @@ class Requester(wiring.Component):
             m.d.comb += getattr(tracker, name).eq(getattr(sequencer, name))
         for name in ("acked", "queued", "slot", "attributes", "merge_done", "merge_beyond"):
             m.d.comb += getattr(sequencer, name).eq(getattr(tracker, name))
+
+        # Commands to table QP_SEND, and those of them that are for the congestion windows.
+        windows = self.qp_send.index[CONGESTION_INDEX.bit_length() - 1]
+        for owner, mine in ((table.table, ~windows), (congestion.table, windows)):
+            m.d.comb += [
+                owner.valid.eq(self.qp_send.valid & mine),
+                *(getattr(owner, name).eq(getattr(self.qp_send, name)) for name in _TABLE_COMMAND),
+            ]
+        m.d.comb += [
+            self.qp_send.ready.eq(Mux(windows, congestion.table.ready, table.table.ready)),
+            self.qp_send.done.eq(table.table.done | congestion.table.done),
+            self.qp_send.error.eq(Mux(windows, congestion.table.error, table.table.error)),
+            self.qp_send.read_data.eq(Mux(windows, congestion.table.read_data, table.table.read_data)),
+        ]
+
+        # A packet counts for its congestion window when it is handed over: its size is known here.
+        fetch, descriptor = segmenter.fetch, segmenter.fetch.payload.descriptor
+        words = descriptor.length[2:]
+        m.d.comb += [
+            self.fetch.payload.eq(fetch.payload),
+            self.fetch.valid.eq(fetch.valid & congestion.sent.ready),
+            fetch.ready.eq(self.fetch.ready & congestion.sent.ready),
+            congestion.sent.valid.eq(fetch.valid & self.fetch.ready),
+            congestion.sent.payload.qp.eq(descriptor.qp),
+            # Padded to words; the bit below the sum is the carry in.
+            congestion.sent.payload.size.eq(
+                (
+                    Cat(1, words)
+                    + Cat(descriptor.length[:2].any(), Const(NOMINAL_HEADER // 4, 5) | descriptor.immediate)
+                )[1:]
+                << 2
+            ),
+            congestion.look_qp.eq(sequencer.look_qp),
+            congestion.give.eq(sequencer.give_out),
+            congestion.stop.eq(sequencer.stop),
+            congestion.now.eq(self.now[16:32]),
+            sequencer.may_send.eq(congestion.may_send),
+            sequencer.last_to_send.eq(congestion.last),
+        ]
 
         # A packet that leaves frees its count; the sequencer's own events come first.
         sent = self.sent.payload
@@ -229,6 +274,7 @@ class Requester(wiring.Component):
                 & segmenter.idle
                 & completions.idle
                 & table.idle
+                & congestion.idle
                 & in_flight.cleared
             ),
         ]

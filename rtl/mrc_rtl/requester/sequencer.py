@@ -64,6 +64,10 @@ class Sequencer(wiring.Component):
     job, order, error_out, counter : streams, out
     path, congestion, probe_answer : streams, out
         What feedback and timeouts say (:func:`mrc_rtl.requester.feedback.add`).
+    may_send, last_to_send, give_out, stop : 1
+        The congestion window of ``look_qp`` (:class:`mrc_rtl.congestion.windows.CongestionWindows`).
+    wake : stream of {qp}, in
+        A QP that its congestion window stopped may send again.
     look_*, acked, queued, slot, attributes, clear*, give*, set_queued, clear_queued, merge*
         The tracker's commands (:class:`mrc_rtl.requester.tx_tracker.TxTracker`).
     info_index, info
@@ -110,6 +114,11 @@ class Sequencer(wiring.Component):
                 "probe_answer": Out(stream.Signature(probe_answer(config))),
                 "error_out": Out(stream.Signature(qp_error(config))),
                 "counter": Out(stream.Signature(counter_event(config))),
+                "may_send": In(1),
+                "last_to_send": In(1),
+                "give_out": Out(1),
+                "stop": Out(1),
+                "wake": In(stream.Signature(data.StructLayout({"qp": qp}))),
                 "look_qp": Out(qp),
                 "look_psn": Out(24),
                 "acked": In(1),
@@ -362,7 +371,13 @@ class Sequencer(wiring.Component):
         m, context, settings = self.m, self.context, self.settings
         progress, queue = context.progress, context.queue
         run = Signal()
-        sendable = Signal()
+        sendable, enters = Signal(), Signal()
+        with m.If(enters):
+            m.d.comb += [
+                self.ready_queue.w_en.eq(1),
+                self.ready_queue.w_data.eq(self.qp),
+                self.wake.ready.eq(0),
+            ]
         m.d.comb += [
             self.between.eq(1),
             self.ending.eq(1),
@@ -372,7 +387,9 @@ class Sequencer(wiring.Component):
                 & self.window_open
                 & (progress.message_open | ((queue.open != queue.posted) & ~progress.blocked))
             ),
-            self.ready_queue.w_en.eq(sendable & ~progress.in_ready),
+            # Stopped by its congestion window it counts as standing there until it is woken.
+            self.stop.eq(sendable & ~progress.in_ready & ~self.may_send),
+            enters.eq(sendable & ~progress.in_ready & self.may_send),
             self.complete_queue.w_en.eq(self.complete & ~progress.in_complete),
             self.timer_next.eq(
                 (run & (self.restart_timer | ~progress.armed))

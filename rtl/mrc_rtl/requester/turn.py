@@ -23,7 +23,7 @@ def add_states(s: "Sequencer") -> None:
 
     The first PSN behind a message is known from the moment its request is opened, so nothing depends on the
     length of a message. ``ack_request`` is set on the last packet before the QP stops: end of what is posted,
-    end of the window, end of the immediates allowed.
+    end of the peer's or the congestion window, end of the immediates allowed.
 
     Source: protocol.md 2.4 (send conditions), 7-Q6; profile.md 5 (window).
     """
@@ -61,13 +61,13 @@ def add_states(s: "Sequencer") -> None:
         m.d.comb += [s.step_up.eq(1), s.ahead.eq(1)]
         m.d.sync += [
             final.eq(s.aimed == s.end),
-            window_end.eq(s.window == 1),
+            window_end.eq((s.window == 1) | s.last_to_send),
             opening.eq(0),
             immediate.eq(progress.message_immediate),
         ]
         more = progress.message_open | ((queue.open != queue.posted) & ~progress.blocked)
         m.next = "TAIL"
-        with m.If(s.rts & more & s.window_open & s.jobs.w_rdy):
+        with m.If(s.rts & more & s.window_open & s.may_send & s.jobs.w_rdy):
             m.next = "SIZE"
             with m.If(progress.message_open):
                 m.next = "EMIT"
