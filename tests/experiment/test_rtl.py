@@ -66,6 +66,17 @@ def test_every_byte_arrives_over_every_path(finished: Path) -> None:
         assert nic["memory_violations"] == nic["memory_outside"] == nic["underruns"] == 0
 
 
+def test_congestion_windows_cost_little_where_nothing_is_congested(finished: Path, tmp_path: Path) -> None:
+    result = run(tmp_path / "run", "qp.congestion_control=nscc")
+    assert result.complete
+    values = {name: metric.value for name, metric in result.metrics.items()}
+    assert (values["bytes_verified"], values["packets_lost"]) == (4 * BYTES_PER_NIC, 0)
+    without = json.loads((finished / "metrics.json").read_text())
+    # The last packet before a window ends asks for a SACK, which shows that there is one.
+    assert values["reverse_share"] > without["reverse_share"]["value"]
+    assert values["goodput_gbps"] >= 0.95 * without["goodput_gbps"]["value"]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
