@@ -55,6 +55,7 @@ class _Sizes:
     memory_regions: int
     completion_queues: int
     immediates: int
+    congestion_control: int
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,12 @@ class Capabilities(_Sizes):
             )
 
     @classmethod
+    def of_gateware(cls, sizes: dict[str, Any]) -> Capabilities:
+        """Those of a device without table DEVICE."""
+        flags = GATEWARE_FLAGS if sizes["congestion_control"] else GATEWARE_FLAGS & ~DeviceFlag.CC_NSCC
+        return cls(**sizes, flags=flags)
+
+    @classmethod
     def read(cls, driver: Driver) -> Capabilities:
         """Read them from a device."""
         sizes: dict[str, Any] = {
@@ -196,9 +203,9 @@ class Capabilities(_Sizes):
         try:
             row = driver.read_table(ControlTableId.DEVICE, 0)
         except RegisterError:
-            return cls(**sizes)
+            return cls.of_gateware(sizes)
         if not row["ev_count_align"]:
-            return cls(**sizes)
+            return cls.of_gateware(sizes)
         return cls(
             **sizes,
             flags=DeviceFlag(row["flags"]),

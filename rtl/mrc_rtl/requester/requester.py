@@ -1,6 +1,6 @@
 """The requester: from doorbells and send requests to fetch commands, and from feedback to completions."""
 
-from amaranth.hdl import Cat, Const, Module, Mux
+from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -125,7 +125,6 @@ class Requester(wiring.Component):
         m.submodules.segmenter = segmenter = Segmenter(config)
         m.submodules.completions = completions = RequestCompletions(config)
         m.submodules.in_flight = in_flight = InFlight(config)
-        m.submodules.congestion = congestion = CongestionWindows(config)
         m.submodules.qp_table = table = QpTable(config)
         flipped = wiring.flipped
 
@@ -138,8 +137,6 @@ class Requester(wiring.Component):
         wiring.connect(m, sequencer.counter, flipped(self.counter))
         wiring.connect(m, sequencer.path, flipped(self.path))
         wiring.connect(m, sequencer.probe_answer, flipped(self.probe_answer))
-        wiring.connect(m, sequencer.congestion, congestion.event)
-        wiring.connect(m, congestion.wake, sequencer.wake)
         if config.trace:
             wiring.connect(m, sequencer.trace, flipped(self.trace))
         wiring.connect(m, timers.expired, sequencer.expired)
@@ -192,44 +189,13 @@ class Requester(wiring.Component):
         for name in ("acked", "queued", "slot", "attributes", "merge_done", "merge_beyond"):
             m.d.comb += getattr(sequencer, name).eq(getattr(tracker, name))
 
-        # Commands to table QP_SEND, and those of them that are for the congestion windows.
-        windows = self.qp_send.index[CONGESTION_INDEX.bit_length() - 1]
-        for owner, mine in ((table.table, ~windows), (congestion.table, windows)):
-            m.d.comb += [
-                owner.valid.eq(self.qp_send.valid & mine),
-                *(getattr(owner, name).eq(getattr(self.qp_send, name)) for name in _TABLE_COMMAND),
-            ]
-        m.d.comb += [
-            self.qp_send.ready.eq(Mux(windows, congestion.table.ready, table.table.ready)),
-            self.qp_send.done.eq(table.table.done | congestion.table.done),
-            self.qp_send.error.eq(Mux(windows, congestion.table.error, table.table.error)),
-            self.qp_send.read_data.eq(Mux(windows, congestion.table.read_data, table.table.read_data)),
-        ]
-
-        # A packet counts for its congestion window when it is handed over: its size is known here.
-        fetch, descriptor = segmenter.fetch, segmenter.fetch.payload.descriptor
-        words = descriptor.length[2:]
-        m.d.comb += [
-            self.fetch.payload.eq(fetch.payload),
-            self.fetch.valid.eq(fetch.valid & congestion.sent.ready),
-            fetch.ready.eq(self.fetch.ready & congestion.sent.ready),
-            congestion.sent.valid.eq(fetch.valid & self.fetch.ready),
-            congestion.sent.payload.qp.eq(descriptor.qp),
-            # Padded to words; the bit below the sum is the carry in.
-            congestion.sent.payload.size.eq(
-                (
-                    Cat(1, words)
-                    + Cat(descriptor.length[:2].any(), Const(NOMINAL_HEADER // 4, 5) | descriptor.immediate)
-                )[1:]
-                << 2
-            ),
-            congestion.look_qp.eq(sequencer.look_qp),
-            congestion.give.eq(sequencer.give_out),
-            congestion.stop.eq(sequencer.stop),
-            congestion.now.eq(self.now[16:32]),
-            sequencer.may_send.eq(congestion.may_send),
-            sequencer.last_to_send.eq(congestion.last),
-        ]
+        congestion_idle: Value = Const(1)
+        if config.congestion_control:
+            congestion_idle = self._windows(m, sequencer, segmenter, table)
+        else:
+            wiring.connect(m, flipped(self.qp_send), table.table)
+            wiring.connect(m, segmenter.fetch, flipped(self.fetch))
+            m.d.comb += [sequencer.congestion.ready.eq(1), sequencer.may_send.eq(1)]
 
         # A packet that leaves frees its count; the sequencer's own events come first.
         sent = self.sent.payload
@@ -274,8 +240,54 @@ class Requester(wiring.Component):
                 & segmenter.idle
                 & completions.idle
                 & table.idle
-                & congestion.idle
+                & congestion_idle
                 & in_flight.cleared
             ),
         ]
         return m
+
+    def _windows(self, m: Module, sequencer: Sequencer, segmenter: Segmenter, table: QpTable) -> Value:
+        """Add the congestion windows, between table, hand-over and sequencer; return whether they rest."""
+        m.submodules.congestion = congestion = CongestionWindows(self.config)
+        wiring.connect(m, sequencer.congestion, congestion.event)
+        wiring.connect(m, congestion.wake, sequencer.wake)
+
+        # Commands to table QP_SEND, and those of them that are for the congestion windows.
+        windows = self.qp_send.index[CONGESTION_INDEX.bit_length() - 1]
+        for owner, mine in ((table.table, ~windows), (congestion.table, windows)):
+            m.d.comb += [
+                owner.valid.eq(self.qp_send.valid & mine),
+                *(getattr(owner, name).eq(getattr(self.qp_send, name)) for name in _TABLE_COMMAND),
+            ]
+        m.d.comb += [
+            self.qp_send.ready.eq(Mux(windows, congestion.table.ready, table.table.ready)),
+            self.qp_send.done.eq(table.table.done | congestion.table.done),
+            self.qp_send.error.eq(Mux(windows, congestion.table.error, table.table.error)),
+            self.qp_send.read_data.eq(Mux(windows, congestion.table.read_data, table.table.read_data)),
+        ]
+
+        # A packet counts for its congestion window when it is handed over: its size is known here.
+        fetch, descriptor = segmenter.fetch, segmenter.fetch.payload.descriptor
+        words = descriptor.length[2:]
+        m.d.comb += [
+            self.fetch.payload.eq(fetch.payload),
+            self.fetch.valid.eq(fetch.valid & congestion.sent.ready),
+            fetch.ready.eq(self.fetch.ready & congestion.sent.ready),
+            congestion.sent.valid.eq(fetch.valid & self.fetch.ready),
+            congestion.sent.payload.qp.eq(descriptor.qp),
+            # Padded to words; the bit below the sum is the carry in.
+            congestion.sent.payload.size.eq(
+                (
+                    Cat(1, words)
+                    + Cat(descriptor.length[:2].any(), Const(NOMINAL_HEADER // 4, 5) | descriptor.immediate)
+                )[1:]
+                << 2
+            ),
+            congestion.look_qp.eq(sequencer.look_qp),
+            congestion.give.eq(sequencer.give_out),
+            congestion.stop.eq(sequencer.stop),
+            congestion.now.eq(self.now[16:32]),
+            sequencer.may_send.eq(congestion.may_send),
+            sequencer.last_to_send.eq(congestion.last),
+        ]
+        return congestion.idle
