@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 from amaranth.sim import Simulator
-from congestion_machine import Machine
 
+from congestion_machine import Machine
 from mrc_host.model.nscc import NsccParameters
 from mrc_host.model.nscc_fixed import FixedNscc, fixed_parameters
 from mrc_rtl.config import NicConfig
