@@ -54,7 +54,9 @@ class PeerPlanes(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.masks = masks = Memory(shape=config.planes, depth=config.qps, init=[])
-        read, write = masks.read_port(), masks.write_port()
+        write = masks.write_port()
+        # A peer may tell of its ports while a packet of its QP is looked at.
+        read = masks.read_port(transparent_for=[write])
         reached = Signal(config.planes)
         m.d.comb += [
             read.addr.eq(self.look_qp),
