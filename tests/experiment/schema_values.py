@@ -279,5 +279,6 @@ PARAMETERS: dict[str, list[object]] = {
     "transmit_slots": [2, 8],
     "placements": [2, 16],
     "address_width": [32, 64],
+    "congestion_control": [True, False],
     "trace": [True, False],
 }
