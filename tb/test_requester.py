@@ -28,8 +28,8 @@ from mrc_rtl.tables import CONGESTION_INDEX, CompletionStatus, QpErrorReason
 from send_side import PSN, Peer, SendSide, SendSideBench, pack
 
 WIDTH = runner.parameters().get("width", 64)
-#: At 512 bit with the slots of *large*: with fewer, the time from fetch to plan limits the rate. Without congestion
-#: windows at 64 bit, as in *small*.
+#: At 512 bit with the slots of *large*: with fewer, the time from fetch to plan limits the rate. Without
+#: congestion windows at 64 bit, as in *small*.
 CONFIGS = {
     width: NicConfig().with_(data_width=width, transmit_slots=slots, congestion_control=width > 64)
     for width, slots in ((64, 4), (128, 4), (512, 8))

@@ -205,11 +205,11 @@ def test_a_sweep_shows_medians_and_ranges_over_seeds(tmp_path: Path) -> None:
     assert [(row["qp.entropy_values"], row["seed"]) for row in rows] == [
         ("4", "1"), ("4", "2"), ("8", "1"), ("8", "2"),
     ]  # fmt: skip
-    drawn = table(tmp_path, "evs_per_window")
+    drawn = table(tmp_path, "goodput_gbps")
     assert [row["qp.entropy_values"] for row in drawn] == ["4", "8"]
     for row in drawn:
         values = [
-            float(r["evs_per_window"]) for r in rows if r["qp.entropy_values"] == row["qp.entropy_values"]
+            float(r["goodput_gbps"]) for r in rows if r["qp.entropy_values"] == row["qp.entropy_values"]
         ]
         assert float(row["least"]) == pytest.approx(min(values))
         assert float(row["largest"]) == pytest.approx(max(values))

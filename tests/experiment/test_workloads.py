@@ -181,6 +181,7 @@ def test_a_fluid_uses_what_others_leave_and_knows_of_faults() -> None:
     assert completion_ps([FluidFlow(Fraction(20))], [Resource((0,), halved)]) == [25]
     dead = ((0, Fraction(1)), (5, Fraction(0)))
     assert completion_ps(two[:1], [Resource((0,), dead)]) == [NEVER_DONE]
+    assert completion_ps([], []) == []
 
 
 @pytest.mark.parametrize(

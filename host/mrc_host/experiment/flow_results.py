@@ -92,7 +92,7 @@ def _fluid_ends(seen: Observations, ideal: Ideal) -> dict[int, int | None]:
             ((flow.source, flow.target), wire + (Fraction(own * answers, packets) if packets else 0), 0)
         )
         numbers.append(flow.number)
-    return dict(zip(numbers, ideal.completion_ps(loads), strict=True)) if loads else {}
+    return dict(zip(numbers, ideal.completion_ps(loads), strict=True))
 
 
 def _with_fluid(seen: Observations, result: FlowResult, end_ps: int | None) -> FlowResult:

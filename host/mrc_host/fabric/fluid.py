@@ -97,6 +97,8 @@ def completion_ps(flows: Sequence[FluidFlow], resources: Sequence[Resource]) -> 
     resources : sequence of Resource
         Every flow passes at least one.
     """
+    if not flows:
+        return []
     left = [flow.size for flow in flows]
     done = [NEVER_DONE] * len(flows)
     changes = sorted({flow.begin_ps for flow in flows} | {time for r in resources for time, _ in r.capacity})
