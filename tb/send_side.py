@@ -220,6 +220,7 @@ class Peer:
         self.qp = qp
         self.expected = initial_psn
         self.placed: set[int] = set()
+        self.reported: set[int] = set()
         self.messages: dict[int, dict[str, int]] = {}
         self.ends: dict[int, int] = {}
         self.ranges: list[tuple[int, int]] = []
@@ -230,6 +231,7 @@ class Peer:
         self.ack_every = ack_every
         self.message_number = 0
         self.delay = 40  # cycles from plan to answer
+        self.late: Callable[[dict[str, Any]], int] = lambda packet: 0  # more of it
         self.acks = True
         self.sacks = True
 
@@ -243,7 +245,7 @@ class Peer:
             reason = {"trim": 0x01, "trim_last": 0x02}.get(what, what)
             self.bench.later(self.delay, self.bench.nack, self.qp, packet["psn"], reason, packet["ev"])
             return
-        self.bench.later(self.delay, self._accept, packet)
+        self.bench.later(self.delay + self.late(packet), self._accept, packet)
 
     def _accept(self, packet: dict[str, Any]) -> None:
         ahead = (packet["psn"] - self.expected) & PSN
@@ -275,12 +277,21 @@ class Peer:
 
     def sack(self, packet: dict[str, Any]) -> None:
         base = self.expected
+        self.reported &= self.placed
         if self.placed:
-            base = min(self.placed, key=lambda psn: (psn - self.expected) & PSN)
-        bitmap = sum(1 << n for n in range(64) if (base + n & PSN) in self.placed)
+            # As the receive side does: first what no SACK has shown yet.
+            base = min(
+                self.placed - self.reported or self.placed, key=lambda psn: (psn - self.expected) & PSN
+            )
+        shown = {base + n & PSN for n in range(64)} & self.placed
+        bitmap = sum(1 << (psn - base & PSN) for psn in shown)
+        self.reported |= shown
+        cumulative = self.expected - 1 & PSN
+        behind = (packet["psn"] - cumulative + (1 << 23) & PSN) - (1 << 23)
         self.bench.sack(
-            self.qp, self.expected - 1 & PSN, (base - self.expected + 1) & 0xFFFF, bitmap, packet["ev"]
-        )
+            self.qp, cumulative, (base - cumulative) & 0xFFFF, bitmap, packet["ev"], held=len(self.placed),
+            rtx=packet["retransmission"], ack_psn_offset=max(behind, -0x8000),
+        )  # fmt: skip
 
 
 class SendSideBench:
@@ -373,6 +384,7 @@ class SendSideBench:
             "dscp_retransmission": 10,
             "dscp_control": 46,
             "base_rtt": 20,
+            "reorder_window": 10,
         }
         self.design.settings.value = pack(records.settings(self.config), **{**defaults, **values})
 
@@ -486,12 +498,13 @@ class SendSideBench:
 
     def sack(
         self, qp: int, cack: int, offset: int, bitmap: int, ev: int = 0, *, rtx: int = 0, held: int = 0,
-        **seth: int,
+        left: int | None = None, **seth: int,
     ) -> None:  # fmt: skip
-        """``held``: CC_STATE.ooo_count; ``seth``: further fields of SETH."""
+        """``held``: CC_STATE.ooo_count; ``left``: the time reflected; ``seth``: further fields of SETH."""
         signed = offset - 0x10000 if offset & 0x8000 else offset
         body = wire.SETH.pack(cack_psn=cack, sack_offset=signed, sack_bitmap=bitmap, entropy=ev, **seth)
-        state = wire.CC_STATE.pack(ooo_count=held, tx_timestamp=self.now >> 16 & 0xFFFF)
+        stamp = (self.now >> 16 if left is None else left) & 0xFFFF
+        state = wire.CC_STATE.pack(ooo_count=held, tx_timestamp=stamp)
         self._feedback(qp, wire.Opcode.SACK, cack, body << 64 | state, retransmission=rtx)
 
     def nack(self, qp: int, psn: int, reason: int, ev: int) -> None:

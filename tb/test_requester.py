@@ -589,11 +589,14 @@ async def echoes(dut) -> None:
             sent[first]["ev"],
             m=1,
             pr=1,
+            left=sent[first]["time"],
             ack_psn_offset=number - (number >> 15 << 16),
         )
     await bench.quiet()
     assert bench.paths == []
-    assert bench.answers == [{"qp": 2, "number": 0x8001, "marked": 1, "rtt": 1}]
+    (answer,) = bench.answers
+    assert answer["rtt"] > 1
+    assert {**answer, "rtt": 0} == {"qp": 2, "number": 0x8001, "marked": 1, "rtt": 0}
     for trigger, reason in ((4, 1), (5, 2), (6, 6)):
         bench.nack(2, first + trigger & PSN, reason, sent[first + trigger & PSN]["ev"])
     await bench.quiet()
@@ -602,6 +605,137 @@ async def echoes(dut) -> None:
     await bench.expire()
     assert bench.paths == [path("LOST", first)]
     requests.check()
+
+
+def sent_again(bench: SendSideBench) -> list[int]:
+    return [packet["psn"] for packet in bench.data if packet["retransmission"]]
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def overtaken(dut) -> None:
+    """What a later packet of the same plane proves lost, and what not: time, plane, EV, echo, view."""
+    bench = await begin(dut, frame_cycles=24)
+    peer, requests = await connect(bench, 1, 100, timeout=12)
+    peer.fate = lambda packet: "drop"
+    await requests.post(40 * MTU)
+    await bench.until(lambda: len(bench.data) == 40, 8000, "all sent")
+    await bench.quiet()
+    packets = bench.data[:40]
+
+    async def arrived(number: int, held: int = 1, covered: int = 0, **more: int) -> list[int]:
+        """Only this packet arrived, and the peer says how many; which ones leave again?"""
+        before = len(bench.data)
+        packet = packets[number]
+        offset = number + 1 - covered
+        fields = {"ev": packet["ev"], "held": held, "ack_psn_offset": offset, **more}
+        bench.sack(1, 99 + covered, offset, 1, **fields)
+        await bench.quiet()
+        return [packet["psn"] - 100 for packet in bench.data[before:]]
+
+    plane = packets[0]["plane"]
+    mine = [n for n, packet in enumerate(packets) if packet["plane"] == plane]
+    assert packets[mine[1]]["ev"] != packets[0]["ev"]
+    window = 10
+    close = [n for n in mine[1:] if packets[n]["time"] - packets[0]["time"] < window]
+    close = [n for n in close if packets[n]["ev"] != packets[0]["ev"]]
+    late = next(n for n in mine if packets[n]["time"] - packets[0]["time"] >= window)
+    assert close, "the planes are too slow for this test"
+    # Sent within the reorder window of the first one.
+    assert await arrived(close[0]) == []
+    # An echo of another value, and a repetition that did not leave: nothing is certain.
+    assert await arrived(late, held=2, ev=packets[late]["ev"] ^ 1) == []
+    assert await arrived(late, held=2, rtx=1) == []
+    # Only the oldest one is missing for certain while the peer holds more than is known.
+    assert await arrived(late, held=9) == [0]
+    overdue = [n for n in mine if packets[late]["time"] - packets[n]["time"] >= window]
+    assert len(overdue) < 3
+    # With everything known, all that are old enough, on this plane alone; each once.
+    last = mine[-1]
+    told = len(bench.paths)
+    missing = [n for n in mine[1:-1] if n not in (close[0], late)]
+    ev = packets[last]["ev"]
+
+    def lost(number: int) -> bool:
+        gap = packets[last]["time"] - packets[number]["time"]
+        return gap >= window or (packets[number]["ev"] == ev and gap > 0)
+
+    expected = []
+    for n in missing:
+        if not lost(n):
+            break
+        expected.append(n)
+    assert len(expected) > 8
+    assert await arrived(last, held=9) == []
+    assert await arrived(last, held=3, covered=1) == expected
+    assert [path[:3] for path in bench.paths[told:]] == [("LOST", 1, plane)] * len(expected)
+    assert await arrived(last, held=3, covered=1) == []
+    assert GlobalCounter.TIMEOUTS not in bench.counts
+    requests.check()
+
+
+@cocotb.test(timeout_time=100, timeout_unit="ms")
+async def losses(dut) -> None:
+    """Packets get lost and overtake each other by less than the window: just the lost ones leave again."""
+    bench = await begin(dut, frame_cycles=64)
+    generator = random.Random(11)
+    pairs = []
+    for qp in range(4):
+        peer, requests = await connect(bench, qp, generator.getrandbits(24), timeout=12)
+        dropped: list[int] = []
+        end = requests.psn + 200
+
+        def fate(packet: dict[str, Any], dropped: list[int] = dropped, end: int = end) -> Any:
+            # The last ones have none behind them that could prove anything.
+            if packet["retransmission"] or (end - packet["psn"] & PSN) < 40 or generator.random() < 0.95:
+                return "ok"
+            dropped.append(packet["psn"])
+            return "drop"
+
+        peer.fate = fate
+        # Packets of one EV keep their order.
+        ways = {(plane, n): 300 * plane + 20 * n for plane in range(CONFIG.planes) for n in range(4)}
+        peer.late = lambda packet, ways=ways: ways[packet["plane"], (packet["ev"] >> 16 & 0xFF) - 1]
+        peer.ack_every = 1 + 2 * (qp % 2)  # as the receive side does, echoes cover all planes
+        pairs.append((qp, peer, requests, dropped))
+        for _ in range(4):
+            await requests.post(50 * MTU)
+    await bench.until(
+        lambda: all(requests.completed() == 4 for _, _, requests, _ in pairs), 60000, "completions"
+    )
+    for qp, peer, requests, dropped in pairs:
+        again = [packet["psn"] for packet in bench.data if packet["qp"] == qp and packet["retransmission"]]
+        assert sorted(again) == sorted(dropped) and len(dropped) > 3
+        assert peer.expected == requests.psn
+        requests.check()
+    assert not bench.counts.get(GlobalCounter.TIMEOUTS)
+    assert {path[0] for path in bench.paths} == {"LOST"}
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def undone(dut) -> None:
+    """A packet taken for lost arrives: before it leaves again, it does not; later, its blame is undone."""
+    for blocked in (True, False):
+        bench = await begin(dut, frame_cycles=24)
+        peer, requests = await connect(bench, 5, 1000, timeout=12)
+        peer.ack_every = 1
+        slow = requests.psn + 4
+        peer.late = lambda packet, slow=slow: (
+            2500 if packet["psn"] == slow and not packet["retransmission"] else 0
+        )
+        await requests.post(60 * MTU)
+        await bench.until(lambda bench=bench: bench.paths != [], 6000, "a loss")
+        if blocked:
+            bench.blocked_planes = 3
+            await bench.run(3000)
+            bench.blocked_planes = 0
+        await bench.until(lambda requests=requests: requests.completed() == 1, 9000, "completion")
+        await bench.quiet()
+        packet = next(packet for packet in bench.data if packet["psn"] == slow)
+        (name, qp, plane, place), (undo, *same) = bench.paths
+        assert (name, undo, qp) == ("LOST", "UNDO", 5) and same == [qp, plane, place]
+        assert plane == packet["plane"] and packet["ev"] == wire.ev_value(plane, place + 1, 5)
+        requests.check()
+        assert await bench.write_qp(5, state=0)
 
 
 @cocotb.test(timeout_time=40, timeout_unit="ms")

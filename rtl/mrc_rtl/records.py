@@ -603,5 +603,6 @@ def settings(config: NicConfig) -> data.StructLayout:
             "trimming": 1,  # data leaves as TRIMMABLE (and RETX) instead of NO_TRIM
             "sack_threshold": 17,  # bytes; a SACK when the trigger count exceeds it
             "base_rtt": 16,  # ticks of 128 ns
+            "reorder_window": 16,  # the same; 0: half of base_rtt
         }
     )

@@ -63,13 +63,16 @@ def ready_pair(context, **rts):
 
 
 def test_identity_and_settings_reach_the_registers(mailbox):
-    settings = Settings(trimming=True, sack_threshold=8192, base_rtt_ps=1_000_000, dscp_control=40)
+    settings = Settings(
+        trimming=True, sack_threshold=8192, base_rtt_ps=1_000_000, dscp_control=40, reorder_window_ps=300_000
+    )
     context = Context(mailbox(), IDENTITY, settings)
     read = context.driver.read
     assert read("own_address") == OWN and read("own_usid") == 0x0801 and read("usid_block") == wire.USID_BLOCK
     assert [read("port_mac", plane) for plane in range(2)] == list(IDENTITY.macs)
     assert [read("port_next_hop_mac", plane) for plane in range(2)] == list(IDENTITY.next_hop_macs)
     assert (read("trimming"), read("sack_threshold"), read("base_rtt"), read("control")) == (1, 8192, 8, 1)
+    assert read("reorder_window") == 3
     assert context.driver.read_fields("dscp_sent") == {
         "dscp_no_trim": 4, "dscp_trimmable": 8, "dscp_retransmission": 10, "dscp_control": 40,
     }  # fmt: skip
@@ -102,6 +105,7 @@ def test_another_configuration_is_refused(mailbox):
     [
         ({"sack_threshold": 100}, "sack_threshold"),
         ({"base_rtt_ps": 1 << 40}, "base_rtt_ps / 128 ns"),
+        ({"reorder_window_ps": 1 << 40}, "reorder_window_ps / 128 ns"),
     ],
 )
 def test_settings_out_of_range(mailbox, values, attribute):

@@ -162,7 +162,7 @@ def test_bitmaps_mark_what_is_outstanding():
 
 
 def test_echoes_are_told_apart():
-    value, check = Signal(32), Signal(12)
+    value, check = Signal(32), Signal(11)
     m = Module()
     m.d.comb += check.eq(ev_check(value))
     generator = random.Random(4)

@@ -186,7 +186,9 @@ class ModelRequester(Requester):
             target_ps = round(parameters.target_delay * 1000)
             congestion = create_congestion_control(options.congestion, parameters, shell.now_ps // TICK_PS)
         qp.clear()
-        window_ps = options.reorder_window_ns * 1000 if options.reorder_window_ns >= 0 else base_ps // 2
+        window_ps = options.reorder_window_ns * 1000
+        if window_ps < 0:
+            window_ps = settings.reorder_window * TICK_PS or base_ps // 2
         qp.tracker = SendTracker(qp.planes, qp.evs.stride, qp.ring, options, window_ps)
         first = fields["initial_psn"]
         qp.tracker.start(first)

@@ -53,6 +53,7 @@ class Settings:
         "own_address",
         "own_usid",
         "port_administration",
+        "reorder_window",
         "sack_threshold",
         "trimming",
         "udp_destination_port",
@@ -75,6 +76,8 @@ class Settings:
         self.sack_threshold: int = 16384
         self.base_rtt: int = 63
         """Ticks."""
+        self.reorder_window: int = 0
+        """Ticks; 0: half of base_rtt."""
         self.own_address: int = 0
         self.mac: list[int] = [0] * planes
         self.next_hop_mac: list[int] = [0] * planes

@@ -110,6 +110,7 @@ class Context:
         driver.write("trimming", int(settings.trimming))
         driver.write("sack_threshold", settings.sack_threshold)
         driver.write("base_rtt", settings.base_rtt_ticks)
+        driver.write("reorder_window", settings.reorder_window_ticks)
         driver.write_fields("control", enable=1)
 
     # -- ports -------------------------------------------------------------------------------------------

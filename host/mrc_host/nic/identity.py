@@ -80,6 +80,9 @@ class Settings:
         Bytes received between SACKs.
     base_rtt_ps : int
         Round-trip time of the empty network.
+    reorder_window_ps : int
+        How much later a packet that arrived must have left for one that is missing to be taken for lost;
+        0: half of ``base_rtt_ps``. Counted in ticks of 128 ns, rounded up.
     """
 
     udp_destination_port: int = wire.UDP_PORT_ROCE
@@ -92,11 +95,17 @@ class Settings:
     trimming: bool = False
     sack_threshold: int = 16_384
     base_rtt_ps: int = 63 * TICK_PS
+    reorder_window_ps: int = 0
 
     @property
     def base_rtt_ticks(self) -> int:
         """Round-trip time of the empty network in ticks of 128 ns, rounded up."""
         return -(-self.base_rtt_ps // TICK_PS)
+
+    @property
+    def reorder_window_ticks(self) -> int:
+        """``reorder_window_ps`` in ticks of 128 ns, rounded up."""
+        return -(-self.reorder_window_ps // TICK_PS)
 
     def check(self) -> None:
         """Check all of them.
@@ -113,6 +122,8 @@ class Settings:
         if not isinstance(self.trimming, bool):
             raise VerbsError("EINVAL", "trimming", self.trimming, "True or False")
         check_range("sack_threshold", self.sack_threshold, 1024, 65_536)
-        if not isinstance(self.base_rtt_ps, int):
-            raise VerbsError("EINVAL", "base_rtt_ps", self.base_rtt_ps, "a whole number of ps")
+        for name in ("base_rtt_ps", "reorder_window_ps"):
+            if not isinstance(getattr(self, name), int):
+                raise VerbsError("EINVAL", name, getattr(self, name), "a whole number of ps")
         check_range("base_rtt_ps / 128 ns", self.base_rtt_ticks, 1, 0xFFFF)
+        check_range("reorder_window_ps / 128 ns", self.reorder_window_ticks, 0, 0x7FFF)

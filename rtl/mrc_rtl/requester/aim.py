@@ -1,14 +1,15 @@
 """The PSN that an operation of the sequencer is about, and where it stands."""
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Cat, Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib.memory import Memory
 
 from ..layouts import AETH, CC_STATE, NETH, SETH
 from ..records import BODY_BITS
 from ..wire import Opcode
-from . import operations
+from .qp_table import command_fields
 from .queues import Operation
 from .records import ev_name
 from .tx_tracker import ev_check
@@ -16,7 +17,17 @@ from .tx_tracker import ev_check
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["add", "add_ends", "latch_distances", "latch_judgement", "latch_sight"]
+__all__ = ["Origin", "add", "add_ends", "latch_distances", "latch_judgement", "latch_sight", "remembers"]
+
+
+class Origin(IntEnum):
+    """Where the aim of a state starts from; only OPERATION takes a step that the operation asks for."""
+
+    OPERATION = 0
+    LOOK = 1  # the PSN aimed at last
+    UNACKED = 2  # the oldest PSN not covered
+    SETTLED = 3  # where the walk over a plane's packets begins (:mod:`mrc_rtl.requester.losses`)
+
 
 #: exponential_count that means no limit.
 _NO_LIMIT = 25
@@ -74,6 +85,7 @@ def add(s: "Sequencer") -> None:
 
     s.step_up, s.step_down = Signal(), Signal()
     s.ahead = Signal()  # the aim is for a comparison only
+    s.origin = Signal(Origin)  # where the aim starts from, unless it is the operation's PSN
     s.step = Signal(16)  # with ``stepping``, a signed distance from the PSN of the operation
     s.stepping = Signal()
     source = Signal(24)
@@ -89,6 +101,7 @@ def add(s: "Sequencer") -> None:
     m.d.sync += end.eq(s.end)
     with m.If(~s.ahead):
         m.d.sync += s.look_psn.eq(s.aimed)
+    s.settled = Signal(24)
     with m.Switch(s.operation):
         with m.Case(Operation.SENT):
             m.d.comb += source.eq(s.again.payload.psn)
@@ -97,9 +110,9 @@ def add(s: "Sequencer") -> None:
             m.d.comb += source.eq(feedback.psn)
             with m.If(kinds[0] | kinds[1]):
                 m.d.comb += source.eq(s.neth.nack_psn)
-            m.d.comb += s.step_up.eq((kinds[0] | kinds[2]) & ~s.stepping)
+            m.d.comb += s.step_up.eq((kinds[0] | kinds[2]) & ~s.stepping & (s.origin == Origin.OPERATION))
         with m.Case(Operation.HOST):
-            m.d.comb += source.eq(operations.command_fields(s.host.payload)["initial_psn"])
+            m.d.comb += source.eq(command_fields(s.host.payload)["initial_psn"])
         with m.Case(Operation.RETRANSMIT):
             m.d.comb += source.eq(s.entry.psn)
         with m.Case(Operation.TURN):
@@ -108,6 +121,13 @@ def add(s: "Sequencer") -> None:
             # All that is sent is SACKed: in the end the aim is the last PSN of the oldest request.
             with m.If(s.at_end):
                 m.d.comb += [source.eq(end), s.step_down.eq(1)]
+    with m.Switch(s.origin):
+        with m.Case(Origin.LOOK):
+            m.d.comb += source.eq(s.look_psn)
+        with m.Case(Origin.UNACKED):
+            m.d.comb += source.eq(context.psns.unacked)
+        with m.Case(Origin.SETTLED):
+            m.d.comb += source.eq(s.settled)
 
 
 def add_ends(s: "Sequencer") -> None:
@@ -175,12 +195,17 @@ def latch_judgement(s: "Sequencer") -> None:
 
 def latch_sight(s: "Sequencer") -> None:
     """In the same cycle: the last transmission of the PSN, and whether the feedback is about that one."""
-    ring = s.config.psn_ring_bits
-    lap, place = s.behind[ring:], s.behind[:ring]
     s.m.d.sync += [
         # SACK and NACK have the echo at the same place.
         s.same_ev.eq(ev_check(s.neth.entropy) == s.attributes.check),
-        s.remembered.eq(Mux(place.any(), lap == 0, lap == 1)),
+        s.remembered.eq(remembers(s)),
         s.suspect.plane.eq(s.attributes.plane),
         s.suspect.ev_index.eq(s.attributes.ev_index),
     ]
+
+
+def remembers(s: "Sequencer") -> Value:
+    """Whether the tracker still knows the PSN of the distances: no later one took its place."""
+    ring = s.config.psn_ring_bits
+    lap, place = s.behind[ring:], s.behind[:ring]
+    return Mux(place.any(), lap == 0, lap == 1)

@@ -44,7 +44,8 @@ def send_context(config: NicConfig) -> data.StructLayout:
     ``state``
         :class:`mrc_rtl.tables.QpState`.
     ``psns``
-        Next new PSN, and oldest PSN without a cumulative SACK.
+        Next new PSN, and oldest PSN without a cumulative SACK; how many behind that one are known to be
+        ``held`` by the peer, and how many it has ``reported`` to hold.
     ``queue``
         Requests as counters: ``completed`` counts from 0 and is the MSN of the oldest incomplete request;
         ``open`` and ``posted`` count modulo twice the ring; ``immediates`` are opened and not completed.
@@ -55,11 +56,11 @@ def send_context(config: NicConfig) -> data.StructLayout:
         waits for an immediate to complete. ``armed``: the timer runs. ``failed``, ``failed_slot``,
         ``failed_status``: the request an error is reported for.
     """
-    slot = send_slot_bits(config)
+    slot, held = send_slot_bits(config), config.psn_ring_bits + 1
     return data.StructLayout(
         {
             "state": 3,
-            "psns": data.StructLayout({"next": 24, "unacked": 24}),
+            "psns": data.StructLayout({"next": 24, "unacked": 24, "held": held, "reported": held}),
             "queue": data.StructLayout(
                 {"completed": 24, "open": slot + 1, "posted": slot + 1, "immediates": slot + 1}
             ),

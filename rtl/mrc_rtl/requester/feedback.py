@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Mux, Signal
 
 from ..records import CongestionKind, GlobalCounter, PathOperation
 from ..wire import Mark
-from . import aim
+from . import aim, losses
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
@@ -70,6 +70,9 @@ def add_states(s: "Sequencer") -> None:
     m, seth, feedback = s.m, s.seth, s.feedback.payload
     some = Signal()  # the bitmap is not empty
 
+    def judge_losses() -> None:
+        losses.judge(s, end)
+
     def end() -> None:
         with m.If(s.at_end):
             s.tell_congestion(CongestionKind.IDLE)
@@ -89,6 +92,7 @@ def add_states(s: "Sequencer") -> None:
     with m.State("ECHO"):
         m.d.comb += [s.stepping.eq(1), s.step.eq(seth.sack_offset)]
         aim.latch_sight(s)
+        losses.latch_proof(s)
         # Of which transmission the sample is must be certain: of the first, or of the only one sent again.
         m.d.sync += [
             s.rtt.eq(feedback.received_at - s.cc_state.tx_timestamp),
@@ -99,33 +103,47 @@ def add_states(s: "Sequencer") -> None:
     with m.State("JUDGE"):
         m.d.comb += [s.stepping.eq(1), s.step.eq(seth.sack_offset)]
         m.d.sync += s.sampled.eq(seth.pr | (s.sampled & s.remembered))
-        with m.If(~seth.pr & s.remembered & s.same_ev):
+        losses.judge_proof(s)
+        with m.If(s.undoes):
+            s.tell_path(PathOperation.UNDO)
+        with m.Elif(~seth.pr & s.remembered & s.same_ev):
             with m.If(seth.m == Mark.SKIP_ONCE):
                 s.tell_path(PathOperation.SKIP)
             with m.Elif(seth.m == Mark.ALWAYS_SKIP):
                 s.tell_path(PathOperation.CONDEMN)
         m.next = "REPORT"
     with m.State("REPORT"):
-        m.d.comb += [s.reporting.eq(1), s.congestion.valid.eq(1), s.merge.eq(s.congestion.ready & some)]
+        m.d.comb += [
+            s.reporting.eq(1),
+            s.congestion.valid.eq(1),
+            s.merge.eq(s.congestion.ready & some),
+            # The base stays while the congestion window is not ready.
+            s.stepping.eq(1),
+            s.step.eq(seth.sack_offset),
+        ]
+        losses.note_report(s)
         with m.If(s.congestion.ready):
             m.next = "MERGE"
             with m.If(~some):
-                end()
+                judge_losses()
     with m.State("MERGE"):
+        m.d.sync += s.context.psns.held.eq(s.context.psns.held + s.merge_new)
         with m.If(s.merge_done):
             with m.If(s.merge_beyond):
                 s.count(GlobalCounter.FEEDBACK_IGNORED)
-            end()
+            judge_losses()
+    losses.add_states(s, end)
     with m.State("ANSWER"):
         m.d.comb += s.probe_answer.valid.eq(1)
         with m.If(s.probe_answer.ready):
             m.d.comb += s.feedback.ready.eq(1)
             m.next = "TAIL"
     with m.State("TAIL"):
-        s.tail()
-        m.next = "PICK"
-        with m.If(s.noticing):
-            m.next = "NOTICE"
+        with m.If(~s.untold):
+            s.tail()
+            m.next = "PICK"
+            with m.If(s.noticing):
+                m.next = "NOTICE"
     with m.State("NOTICE"):
         m.d.comb += s.congestion.valid.eq(1)
         with m.If(s.congestion.ready):

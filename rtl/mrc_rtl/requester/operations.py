@@ -7,18 +7,19 @@ there. Source: profile.md 4 and 7, protocol.md 1.9 to 1.11 and 2.4.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amaranth.hdl import Mux, Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Mux, Signal
 
 from ..records import CongestionKind, GlobalCounter, PathOperation
-from ..tables import QP_SEND, CompletionStatus, QpErrorReason, QpState
+from ..tables import CompletionStatus, QpErrorReason, QpState
 from ..wire import AethSyndrome, NackReason
+from . import losses
+from .qp_table import command_fields
 from .timers import MAXIMUM_EXPONENT
 
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["ACTIONS", "command_fields", "weigh_host"]
+__all__ = ["ACTIONS", "weigh_host"]
 
 
 def _sent(s: "Sequencer") -> None:
@@ -50,7 +51,7 @@ def _error(s: "Sequencer") -> None:
 
 
 def _feedback(s: "Sequencer") -> None:
-    m, psns, progress = s.m, s.context.psns, s.context.progress
+    m, progress = s.m, s.context.progress
     stale = s.relative[23]
     m.d.comb += s.feedback.ready.eq(1)
 
@@ -59,16 +60,16 @@ def _feedback(s: "Sequencer") -> None:
 
     def advance() -> None:
         with m.If(s.advances):
-            m.d.sync += psns.unacked.eq(s.look_psn)
             s.progressed()
+            losses.pass_by(s)
 
     with m.If(~s.rts):
         ignore()
     with m.Elif(s.is_sack):
         with m.If(s.acceptable | stale):
-            advance()
             m.d.comb += s.feedback.ready.eq(0)
             m.next = "TRIGGER"
+            advance()
         with m.Else():
             ignore()
     with m.Elif(s.is_nack):
@@ -154,15 +155,7 @@ def _timeout(s: "Sequencer") -> None:
                 s.retransmit(s.retransmit_queue)
                 s.tell_congestion(CongestionKind.LOSS)
                 s.tell_path(PathOperation.LOST)
-
-
-def command_fields(command: data.View) -> dict[str, Value]:
-    """The fields that a host command writes."""
-    return {
-        field.name: (command.word0, command.word1)[field.word][field.low : field.low + field.width]
-        for field in QP_SEND.fields
-        if not field.read_only
-    }
+                m.d.comb += [s.set_blame.eq(1), s.losing.eq(1)]
 
 
 def weigh_host(s: "Sequencer") -> None:
@@ -204,8 +197,11 @@ def _host(s: "Sequencer") -> None:
                 context.queue.eq(0),
                 context.psns.next.eq(s.aimed),
                 context.psns.unacked.eq(s.look_psn),
+                context.psns.held.eq(0),
+                context.psns.reported.eq(0),
                 context.progress.ack_next.eq(s.look_psn),
             ]
+            losses.begin(s)
             cleared = ("rqmsn", "attempt", "message_open", "blocked", "failed")
             m.d.sync += [context.progress[name].eq(0) for name in cleared]
         with m.Elif(new == QpState.ERROR):
@@ -287,6 +283,10 @@ def _retransmit(s: "Sequencer") -> None:
         ]
     with m.Else():
         m.d.comb += [s.happens.eq(1), s.happens_down.eq(1)]
+        # It arrived while it waited to leave again: it never was lost.
+        with m.If(s.rts & ~entry.again & s.remembered & s.blame.lost):
+            s.tell_path(PathOperation.UNDO)
+            m.d.comb += s.clear_blame.eq(1)
 
 
 ACTIONS: dict[str, Callable[["Sequencer"], None]] = {

@@ -1,6 +1,6 @@
 """The host's table of QP send contexts: commands to the sequencer."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,12 +9,21 @@ from ..stream import TableBus
 from ..tables import QP_SEND, QpState
 from .context import qp_settings, send_context
 
-__all__ = ["QpTable", "host_command", "table_values"]
+__all__ = ["QpTable", "command_fields", "host_command", "table_values"]
 
 
 def host_command(config: NicConfig) -> data.StructLayout:
     """Write a QP's context from two table words, or read it."""
     return data.StructLayout({"qp": config.qp_bits, "write": 1, "word0": 64, "word1": 64})
+
+
+def command_fields(command: data.View) -> dict[str, Value]:
+    """The fields that a host command writes."""
+    return {
+        field.name: (command.word0, command.word1)[field.word][field.low : field.low + field.width]
+        for field in QP_SEND.fields
+        if not field.read_only
+    }
 
 
 def table_values(context: data.View, settings: data.View) -> list[Cat]:

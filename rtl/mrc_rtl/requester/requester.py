@@ -72,7 +72,7 @@ class Requester(wiring.Component):
     state_qp, state_sending, state_profile : qp_bits, 1, 8
         Look-up for bind: the QP may send, and its array of entropy values, one cycle after ``state_qp``.
     settings
-        Static registers; base_rtt and enable are used.
+        Static registers; base_rtt, reorder_window and enable are used.
     now : 48
         Ticks of 128 ns in bits 47 to 16.
     next_deadline, deadline_valid : 32, 1
@@ -178,6 +178,7 @@ class Requester(wiring.Component):
             timers.now.eq(self.now[16:]),
             sequencer.now.eq(self.now[16:]),
             sequencer.base_rtt.eq(self.settings.base_rtt),
+            sequencer.reorder_window.eq(self.settings.reorder_window),
             sequencer.enable.eq(self.settings.enable),
             sequencer.hurry.eq(table.draining),
         ]
@@ -186,7 +187,11 @@ class Requester(wiring.Component):
             m.d.comb += getattr(tracker, name).eq(getattr(sequencer, name))
         for name in ("clear_queued", "merge", "merge_base", "merge_bitmap", "merge_unacked", "merge_next"):
             m.d.comb += getattr(tracker, name).eq(getattr(sequencer, name))
-        for name in ("acked", "queued", "slot", "attributes", "merge_done", "merge_beyond"):
+        for name in ("set_blame", "clear_blame"):
+            m.d.comb += getattr(tracker, name).eq(getattr(sequencer, name))
+        for name in ("acked", "queued", "slot", "attributes", "blame"):
+            m.d.comb += getattr(sequencer, name).eq(getattr(tracker, name))
+        for name in ("merge_new", "merge_done", "merge_beyond"):
             m.d.comb += getattr(sequencer, name).eq(getattr(tracker, name))
 
         congestion_idle: Value = Const(1)

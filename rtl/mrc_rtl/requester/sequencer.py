@@ -19,9 +19,9 @@ from ..records import (
     trace_record,
 )
 from ..tables import CompletionStatus, QpErrorReason, QpState
-from . import aim, choice, feedback, operations, queues, trace, turn
+from . import aim, choice, feedback, losses, operations, queues, trace, turn
 from .context import ContextStore, SettingsStore, qp_settings, send_context
-from .qp_table import host_command
+from .qp_table import command_fields, host_command
 from .queues import Operation
 from .record_queue import RecordQueue
 from .records import (
@@ -32,9 +32,10 @@ from .records import (
     segment_job,
     send_slot_bits,
 )
+from .sack_merge import WORD
 from .segmenter import message_info, segment_view
 from .timers import timer_command
-from .tx_tracker import psn_attributes
+from .tx_tracker import psn_attributes, psn_blame
 
 __all__ = ["Operation", "Sequencer"]
 
@@ -68,7 +69,7 @@ class Sequencer(wiring.Component):
         The congestion window of ``look_qp`` (:class:`mrc_rtl.congestion.windows.CongestionWindows`).
     wake : stream of {qp}, in
         A QP that its congestion window stopped may send again.
-    look_*, acked, queued, slot, attributes, clear*, give*, set_queued, clear_queued, merge*
+    look_*, acked, queued, slot, blame, attributes, clear*, give*, set_*, merge*
         The tracker's commands (:class:`mrc_rtl.requester.tx_tracker.TxTracker`).
     info_index, info
         Look-up in the work queue.
@@ -78,13 +79,14 @@ class Sequencer(wiring.Component):
         Command for the timers.
     event, event_down, event_qp
         Count of what the engine holds per QP.
-    now, base_rtt, hurry
-        Ticks (32), ticks (16), and whether delayed retransmissions are due at once.
+    now, base_rtt, reorder_window, hurry
+        Ticks (32), ticks (16 each), and whether delayed retransmissions are due at once.
     enable : 1
         QPs may send.
     trace : stream of records.trace_record, out
-        With ``config.trace``: MERGE and TIMER, detail :func:`mrc_rtl.requester.trace.merge_detail` and
-        :func:`mrc_rtl.requester.trace.timer_detail`. A record that is not taken holds the next operation.
+        With ``config.trace``: MERGE, TIMER and LOSS; their details are :func:`trace.merge_detail`,
+        :func:`trace.timer_detail` and :func:`trace.loss_detail` of :mod:`mrc_rtl.requester.trace`. A record
+        that is not taken holds the next operation.
     idle : 1
 
     Source: design.md 4 (data path), profile.md 3, 4 and 7.
@@ -130,11 +132,15 @@ class Sequencer(wiring.Component):
                 "give_slot": Out(slot),
                 "set_queued": Out(1),
                 "clear_queued": Out(1),
+                "blame": In(psn_blame(config)),
+                "set_blame": Out(1),
+                "clear_blame": Out(1),
                 "merge": Out(1),
                 "merge_base": Out(24),
                 "merge_bitmap": Out(64),
                 "merge_unacked": Out(24),
                 "merge_next": Out(24),
+                "merge_new": In(range(WORD + 1)),
                 "merge_done": In(1),
                 "merge_beyond": In(1),
                 "info_index": Out(qp + slot),
@@ -154,6 +160,7 @@ class Sequencer(wiring.Component):
                 "event_qp": Out(qp),
                 "now": In(32),
                 "base_rtt": In(16),
+                "reorder_window": In(16),
                 "hurry": In(1),
                 "enable": In(1),
                 "idle": Out(1),
@@ -198,6 +205,7 @@ class Sequencer(wiring.Component):
         aim.add_ends(self)
         aim.add(self)
         feedback.add(self)
+        losses.add(self)
         self.order_status = Signal(5)
         order = self.order.payload
         # What goes out does so in every cycle, and the handshake alone says when it counts: gates saved.
@@ -238,7 +246,7 @@ class Sequencer(wiring.Component):
             store.leaving.eq(register[: store.row_bits]),
             self.host_settings.write_qp.eq(self.qp),
         ]
-        fields = operations.command_fields(self.host.payload)
+        fields = command_fields(self.host.payload)
         limit = fields["mpr_psns"]
         fields["mpr_psns"] = Mux(limit > config.mpr_psns, config.mpr_psns, limit)
         for name, _ in qp_settings(config):
@@ -252,7 +260,7 @@ class Sequencer(wiring.Component):
         ]
         # An operation counts at most three events and reports one error. The one before may just have.
         room = Signal()
-        untold = self.trace.valid if config.trace else Const(0)
+        self.untold = untold = self.trace.valid if config.trace else Const(0)
         m.d.sync += room.eq(
             (self.counts.level < 4) & (self.errors.level < 2) & ~self.paths.level[1:].any() & store.cleared
         )

@@ -12,7 +12,7 @@ from .queues import Operation
 if TYPE_CHECKING:
     from .sequencer import Sequencer
 
-__all__ = ["add", "merge_detail", "timer_detail"]
+__all__ = ["add", "loss_detail", "merge_detail", "timer_detail"]
 
 
 def merge_detail() -> data.StructLayout:
@@ -36,8 +36,16 @@ def timer_detail() -> data.StructLayout:
     return data.StructLayout({"attempt": 5, "idle": 1, "failed": 1, "unused": 9, "unacked": 24, "next": 24})
 
 
+def loss_detail() -> data.StructLayout:
+    """``detail`` of a LOSS record: the plane and the number of the entropy value the packet left on.
+
+    ``urgent``: a timeout says so. The record of the feedback, or of the timeout, follows.
+    """
+    return data.StructLayout({"ev_index": 5, "plane": 11, "urgent": 1})
+
+
 def add(s: "Sequencer") -> None:
-    """Add the registers and the stream ``trace``; one record for each feedback and each timeout."""
+    """Add the registers and the stream ``trace``: a record for each feedback, each timeout and each loss."""
     m, context, trace = s.m, s.context, s.trace
     opcode = Signal(8)
     plane = Signal.like(s.feedback.payload.plane)
@@ -86,4 +94,19 @@ def add(s: "Sequencer") -> None:
             trace.payload.plane.eq(Mux(is_timer, 0, plane)),
             trace.payload.psn.eq(Mux(is_timer, s.look_psn, psn)),
             trace.payload.detail.eq(Mux(is_timer, Cat(timer), Cat(merge))),
+        ]
+    loss = Signal(loss_detail(), name="loss_record")
+    m.d.comb += [
+        loss.ev_index.eq(s.suspect.ev_index),
+        loss.plane.eq(s.suspect.plane),
+        loss.urgent.eq(is_timer),
+    ]
+    with m.If(s.losing):
+        m.d.sync += [
+            trace.valid.eq(1),
+            trace.payload.kind.eq(TraceKind.LOSS),
+            trace.payload.qp.eq(s.qp),
+            trace.payload.plane.eq(s.suspect.plane),
+            trace.payload.psn.eq(s.look_psn),
+            trace.payload.detail.eq(loss),
         ]
