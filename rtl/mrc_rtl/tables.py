@@ -175,6 +175,7 @@ class DeviceFlag(IntFlag):
     PROBE_ANSWERS = 1 << 18  # answers reliability probes
     ENDPOINT_ANSWERS = 1 << 19  # answers endpoint requests, EV probes and port status updates
     EV_DESTINATIONS = 1 << 20  # a destination for each entry: EXPLICIT and GENERATED in format SRV6
+    GO_BACK_N = 1 << 21  # QP type go-back-N with an in-order responder
 
 
 #: What a device without table DEVICE can do, which is the gateware. It tells its peers so.
@@ -193,6 +194,7 @@ GATEWARE_FLAGS = (
     | DeviceFlag.FORMAT_SRV6
     | DeviceFlag.PROBE_ANSWERS
     | DeviceFlag.ENDPOINT_ANSWERS
+    | DeviceFlag.GO_BACK_N
 )
 
 
@@ -332,6 +334,13 @@ QP_SEND = Table(
         _f("protection_domain", 0, 20, 8, "PD that local keys must belong to"),
         _f("completion_queue", 0, 28, 6, "CQ of send completions"),
         _f("ev_profile", 0, 34, 8, "array of entropy values"),
+        _f(
+            "go_back_n",
+            0,
+            42,
+            1,
+            "send everything again from a PSN that was missed on",
+        ),
         _f("initial_psn", 1, 0, 24, "first PSN sent"),
         _f("mpr_psns", 1, 24, 13, "peer's tracking range in PSNs, at most the engine's ring"),
         _f("max_immediates", 1, 37, 16, "WRITE_WITH_IMM messages in flight the peer allows"),
@@ -350,6 +359,7 @@ QP_RECEIVE = Table(
         _f("completion_queue", 0, 11, 6, "CQ of receive completions"),
         _f("partition_key", 0, 17, 16, "P_Key that packets must carry"),
         _f("peer_qpn", 0, 33, 24, "peer's QP number"),
+        _f("in_order", 0, 57, 1, "accept writes in the order of their PSNs only"),
         _f("initial_psn", 1, 0, 24, "first PSN expected"),
         _f("peer_high", 2, 0, 64, "peer's inner IPv6 address, first 8 bytes, big endian"),
         _f("peer_low", 3, 0, 64, "peer's inner IPv6 address, last 8 bytes, big endian"),

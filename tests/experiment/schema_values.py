@@ -112,6 +112,11 @@ SIMPLE: dict[str, list[dict[str, Any]]] = {
     "qp.starting_psn": [qp(starting_psn=0), qp(starting_psn=(1 << 24) - 1)],
     "qp.dynamic_mpr": [qp(dynamic_mpr=True), qp(dynamic_mpr=False)],
     "qp.routing": [qp(routing=name) for name in ("srv6", "ecmp")],
+    "qp.type": [
+        {**qp(type=name), "nic": {**tiny()["nic"], "parameters": {"go_back_n": True}}}
+        for name in ("mrc", "go_back_n")
+    ],
+    "qp.oblivious": [qp(oblivious=value) for value in (True, False)],
     "qp.congestion_control": [qp(congestion_control=name) for name in ("none", "nscc")],
     "host_latency_ns": [{"host_latency_ns": 1}, {"host_latency_ns": 20_000}],
     "limits.simulated_time_us": [{"limits": {"simulated_time_us": 500}}],
@@ -280,5 +285,6 @@ PARAMETERS: dict[str, list[object]] = {
     "placements": [2, 16],
     "address_width": [32, 64],
     "congestion_control": [True, False],
+    "go_back_n": [True, False],
     "trace": [True, False],
 }

@@ -135,7 +135,8 @@ def test_the_walk_to_rts_fills_the_tables(context):
     )  # fmt: skip
     assert read(TableId.QP_RECEIVE, 0) == {
         "state": QpState.RTR, "protection_domain": 0, "completion_queue": 0, "partition_key": 0x8001,
-        "peer_qpn": 0x123, "initial_psn": 0xFFFFF0, "peer_high": PEER >> 64, "peer_low": PEER & 2**64 - 1,
+        "peer_qpn": 0x123, "in_order": 0, "initial_psn": 0xFFFFF0,
+        "peer_high": PEER >> 64, "peer_low": PEER & 2**64 - 1,
         "cumulative_psn": 0xFFFFEF, "highest_psn": 0xFFFFEF, "message_number": 0, "received_units": 0,
     }  # fmt: skip
     assert [read(TableId.EV_SET, plane)["good"] for plane in range(2)] == [0b111, 1]

@@ -28,7 +28,7 @@ from mrc_rtl.tables import (
 
 CONFIG = NicConfig(
     planes=2, clock_ps=4_000, mtu=1024, qps=4, evs_per_plane=8, ev_profiles=4, send_queue_depth=64,
-    receive_queue_depth=16, memory_regions=8, completion_queues=4, congestion_control=True,
+    receive_queue_depth=16, memory_regions=8, completion_queues=4, congestion_control=True, go_back_n=True,
 )  # fmt: skip
 #: A device that can do everything and has no restriction.
 FULL = DeviceFlag(sum(DeviceFlag)) & ~DeviceFlag.EV_EXPLICIT_RANGE

@@ -98,6 +98,11 @@ def dynamic(context):
     pair.modify(QpState.RTR, path=PATH, path_mtu=256, dest_qp_num=5, rq_psn=0, mpr_dest=1, dynamic_mpr=True)
 
 
+def going_back(context):
+    pair = context.queue_pair(context.protection_domain(), context.completion_queue(16))
+    pair.to_init(context.ev_profile([[1], [2]]), go_back_n=True)
+
+
 def update(context):
     request = EndpointRequest(
         path=PATH, port=1, value=1, operation=EndpointOperation.PORT_STATUS_UPDATE, port_mask=1
@@ -110,6 +115,7 @@ def update(context):
     [
         (DeviceFlag.CC_NSCC, "cc_profile", lambda context: context.cc_profile()),
         (DeviceFlag.DYNAMIC_MPR, "qp.dynamic_mpr", dynamic),
+        (DeviceFlag.GO_BACK_N, "qp.go_back_n", going_back),
         (DeviceFlag.EV_EXPLICIT, "ev_profile.mode", explicit_profile),
         (DeviceFlag.EV_GENERATED, "ev_profile.mode", generated),
         (DeviceFlag.EV_STATES, "ev_profile.operation", lambda c: c.ev_profile([[1], [2]]).query_ev_array()),

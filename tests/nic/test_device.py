@@ -89,8 +89,12 @@ def test_capabilities_are_those_of_the_configuration(context):
     assert beyond <= values.keys()
     assert context.capabilities.mpr == 1
     assert not context.capabilities.controlled
-    windows = DeviceFlag.CC_NSCC if config["congestion_control"] else DeviceFlag(0)
-    assert context.capabilities.flags == GATEWARE_FLAGS & ~DeviceFlag.CC_NSCC | windows
+    parts = {"congestion_control": DeviceFlag.CC_NSCC, "go_back_n": DeviceFlag.GO_BACK_N}
+    flags = GATEWARE_FLAGS
+    for name, flag in parts.items():
+        if not config[name]:
+            flags &= ~flag
+    assert context.capabilities.flags == flags
 
 
 def test_another_configuration_is_refused(mailbox):
@@ -122,10 +126,12 @@ def test_the_walk_to_rts_fills_the_tables(context):
         "state": QpState.RTS, "mtu_log2": 10, "timeout": 8, "linear_count": 3, "exponential_count": 20,
         "protection_domain": 0, "completion_queue": 0, "ev_profile": 0, "initial_psn": 0x123456,
         "mpr_psns": 128, "max_immediates": 64, "next_psn": 0, "unacked_psn": 0, "attempt": 0,
+        "go_back_n": 0,
     }  # fmt: skip
     assert read(TableId.QP_RECEIVE, 0) == {
         "state": QpState.RTR, "protection_domain": 0, "completion_queue": 0, "partition_key": 0x8001,
-        "peer_qpn": 0x123, "initial_psn": 0xFFFFF0, "peer_high": PEER >> 64, "peer_low": PEER & 2**64 - 1,
+        "peer_qpn": 0x123, "in_order": 0, "initial_psn": 0xFFFFF0,
+        "peer_high": PEER >> 64, "peer_low": PEER & 2**64 - 1,
         "cumulative_psn": 0, "highest_psn": 0, "message_number": 0, "received_units": 0,
     }  # fmt: skip
     assert [read(TableId.EV_SET, plane)["good"] for plane in range(2)] == [0b111, 1]

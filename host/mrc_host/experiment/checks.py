@@ -108,6 +108,8 @@ def _check_queue_pairs(experiment: Experiment, config: NicConfig) -> None:
             f"({config.evs_per_plane} a plane: nic evs_per_plane)",
             count,
         )
+    if section.type == "go_back_n" and not config.go_back_n:
+        raise ConfigError("qp.type", "mrc, or an engine with nic.parameters.go_back_n: true", section.type)
     if experiment.workload.immediates:
         limit = config.immediates
         if experiment.workload.outstanding_messages > limit:

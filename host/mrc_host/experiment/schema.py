@@ -178,6 +178,11 @@ class QueuePairSection(Section):
         First PSN in both directions of every connection; drawn from the seed when left out.
     dynamic_mpr : bool
         Whether windows follow the MPR that SACKs tell.
+    type : str
+        ``mrc``, or ``go_back_n``: writes are accepted in the order of their PSNs only, and everything is
+        sent again from a lost one on, as RoCE does. With one entropy value it is the single-path baseline.
+    oblivious : bool
+        Marks, trims and losses change the state of no entropy value.
     routing : str
         ``srv6``: the NIC writes the path of every packet; ``ecmp``: plain IPv6, and switches hash.
     congestion_control : str
@@ -193,6 +198,8 @@ class QueuePairSection(Section):
     base_rtt_ns: Annotated[float, number(NANOSECONDS, 128, 8_000_000)] | None = None
     starting_psn: Annotated[int, whole(0, PSN_MASK)] | None = None
     dynamic_mpr: Flag = False
+    type: Annotated[str, choice("mrc", "go_back_n")] = "mrc"
+    oblivious: Flag = False
     routing: Annotated[str, choice("srv6", "ecmp")] = "srv6"
     congestion_control: Annotated[str, choice("none", "nscc")] = "none"
 

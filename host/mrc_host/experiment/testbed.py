@@ -204,7 +204,8 @@ def set_up(testbed: Testbed) -> None:
         congestion = None
         if experiment.qp.congestion_control == "nscc":
             congestion = _congestion_profile(experiment, config, context, rtt_ns)
-        ends.append(_End(context, domain, context.ev_profile(values), congestion))
+        profile = context.ev_profile(values, oblivious=experiment.qp.oblivious)
+        ends.append(_End(context, domain, profile, congestion))
         testbed.applications.append(application)
         testbed.hosts.append(Host(context, application, round(experiment.host_latency_ns * 1000)))
     testbed.script.require([end.context for end in ends])
@@ -296,7 +297,9 @@ def _connect(
     for side, ((host, end), (other, _)) in enumerate((hosts, hosts[::-1])):
         outer = plan.template(host, other) if experiment.srv6 else None
         path = Path(plan.inner_address(host), plan.inner_address(other), outer)
-        attributes: dict[str, Any] = {} if end.congestion is None else {"cc_profile": end.congestion}
+        attributes: dict[str, Any] = {"go_back_n": experiment.qp.type == "go_back_n"}
+        if end.congestion is not None:
+            attributes["cc_profile"] = end.congestion
         pairs[side].to_init(end.profile, **attributes)
         pairs[side].to_rtr(
             path,

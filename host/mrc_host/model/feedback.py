@@ -61,7 +61,6 @@ class Feedback:
         self._flag: bool = options.undo_rule == "flag"
         self._adapts: bool = options.reorder_adaptation and options.loss_rule == "rack"
         self._silence: bool = options.probe_judges == "silent" and options.loss_rule == "rack"
-        self._goes_back: bool = options.loss_rule == "go_back_n"
         self._retries_unknown: bool = options.unknown_nack == "retry"
         self._keeps_sent: bool = options.mpr_shrink == "keep_sent"
 
@@ -262,7 +261,7 @@ class Feedback:
             request = qp.request_of(psn)
             self._side.fail(qp, request, CompletionStatus.GENERAL_ERROR, QpErrorReason.UNEXPECTED_EVENT)
             return
-        if self._goes_back and reason == NackReason.PSN_OOR_WINDOW:
+        if qp.goes_back and reason == NackReason.PSN_OOR_WINDOW:
             self._go_back(qp, psn)
             self._after(qp, False)
             return
@@ -398,7 +397,7 @@ class Feedback:
             qp.again = oldest.last
         elif not tracker.waiting[tracker.slot(missing)]:
             self._lost(qp, missing, urgent=True)
-            if self._goes_back:
+            if qp.goes_back:
                 self._go_back(qp, missing + 1)
         else:
             # It waits for the congestion window, which nothing opens any more.

@@ -146,7 +146,13 @@ class Prober:
 
     def watch_tail(self, qp: SendQp) -> None:
         """See that somebody looks at the tail of a QP that has something out."""
-        if self._tail and qp.tail_alarm_ps < 0 and qp.tracker.missing and self._answers(qp):
+        if (
+            self._tail
+            and not qp.goes_back
+            and qp.tail_alarm_ps < 0
+            and qp.tracker.missing
+            and self._answers(qp)
+        ):
             qp.tail_alarm_ps = self._shell.now_ps + qp.base_rtt_ps + qp.target_delay_ps
             self._shell.schedule(qp.tail_alarm_ps, self._look_at_tail, qp.generation << 8 | qp.index)
 
@@ -178,7 +184,13 @@ class Prober:
 
     def ask_soon(self, qp: SendQp) -> None:
         """A port went down: one base RTT later ask about what was sent there."""
-        if self._stale and qp.state == QpState.RTS and qp.tracker.missing and self._answers(qp):
+        if (
+            self._stale
+            and not qp.goes_back
+            and qp.state == QpState.RTS
+            and qp.tracker.missing
+            and self._answers(qp)
+        ):
             self._shell.schedule(
                 self._shell.now_ps + qp.base_rtt_ps, self._ask, qp.generation << 8 | qp.index
             )

@@ -39,6 +39,8 @@ class ReceiveQp:
         Answers that have not left.
     penalised : bool
         A SACK told the peer to send less.
+    in_order : bool
+        It accepts writes in the order of their PSNs only.
     gap : int
         PSN that was last reported as missing where writes must come in order; −1 for none.
 
@@ -54,6 +56,7 @@ class ReceiveQp:
         "gap",
         "immediates",
         "in_flight",
+        "in_order",
         "partition_key",
         "peer",
         "peer_qpn",
@@ -89,6 +92,7 @@ class ReceiveQp:
         self.in_flight: i64 = 0
         self.waiting: i64 = 0
         self.penalised: bool = False
+        self.in_order: bool = False
         self.gap: i64 = -1
 
     def set_state(self, state: int) -> None:
@@ -109,6 +113,7 @@ class ReceiveQp:
         self.completion_queue = fields["completion_queue"]
         self.partition_key = fields["partition_key"]
         self.peer_qpn = fields["peer_qpn"]
+        self.in_order = fields["in_order"] == 1
         self.peer = fields["peer_high"] << 64 | fields["peer_low"]
         if anew:
             self.tracker.start(fields["initial_psn"])

@@ -214,7 +214,7 @@ class ModelResponder(Responder):
             outcome = _TRIMMED_ANSWERED
             last_hop = packet.trimmed == _LAST_HOP
             self._nack(qp, packet, int(NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED))
-        elif self._in_order and distance != qp.in_flight:
+        elif (self._in_order or qp.in_order) and distance != qp.in_flight:
             outcome = _DROP_WINDOW
             self._refuse_early(qp, packet)
         else:

@@ -122,6 +122,8 @@ class SendQp:
         Protection domain.
     never_trimmed : bool
         The peer takes no trimmed packets.
+    goes_back : bool
+        It sends everything again from the PSN on that its peer lacks.
     evs, policy, tracker, congestion, timer, probes
         Its parts; tracker and congestion are made anew when it starts to send.
     usable : int
@@ -172,6 +174,7 @@ class SendQp:
         self.ring: i64 = ring
         self.domain: i64 = 0
         self.never_trimmed: bool = False
+        self.goes_back: bool = options.loss_rule == "go_back_n"
         self.planes: int = planes
         self.tracker: SendTracker = SendTracker(planes, self.evs.stride, ring, options, 1)
         self.congestion: CongestionControl | None = None

@@ -56,6 +56,7 @@ class _Sizes:
     completion_queues: int
     immediates: int
     congestion_control: int
+    go_back_n: int
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,10 @@ class Capabilities(_Sizes):
     @classmethod
     def of_gateware(cls, sizes: dict[str, Any]) -> Capabilities:
         """Those of a device without table DEVICE."""
-        flags = GATEWARE_FLAGS if sizes["congestion_control"] else GATEWARE_FLAGS & ~DeviceFlag.CC_NSCC
+        flags = GATEWARE_FLAGS
+        for size, flag in (("congestion_control", DeviceFlag.CC_NSCC), ("go_back_n", DeviceFlag.GO_BACK_N)):
+            if not sizes[size]:
+                flags &= ~flag
         return cls(**sizes, flags=flags)
 
     @classmethod

@@ -2,16 +2,18 @@ r"""Attributes of a queue pair, and which of them each step between its states n
 
 | step | needs | allows |
 |---|---|---|
-| RESET → INIT | ev_profile | partition_key, protocol_version, hint, cc_profile |
+| RESET → INIT | ev_profile | partition_key, protocol_version, hint, cc_profile, go_back_n† |
 | INIT → RTR | path, path_mtu, dest_qp_num, rq_psn, mpr_dest | max_wimm_dest, dynamic_mpr, \* |
 | RTR → RTS | sq_psn | timeout, retry, mpr, max_wimm |
 | any → ERROR, any → RESET | – | – |
 
 \* trim_nack_dest_unsupported, svc_time_dest_unsupported, and two that are not in the API:
 probes_dest_unsupported and requests_dest_unsupported stop reliability probes, and the device's own endpoint
-requests, to a peer that would drop them. Defaults: partition_key 0xFFFF, protocol_version 0 (the device's
-choice), max_wimm_dest 32, timeout 7, retry 7 linear and 25 exponential, mpr and max_wimm the device's, no
-hint, no congestion control, switches False.
+requests, to a peer that would drop them. † Not in the API either: a QP that accepts writes in the order of
+their PSNs only, and sends everything again from a lost one on, as RoCE does; both ends are of this type. With
+one EV it is the single-path baseline (profile.md 10). Defaults: partition_key 0xFFFF, protocol_version 0 (the
+device's choice), max_wimm_dest 32, timeout 7, retry 7 linear and 25 exponential, mpr and max_wimm the
+device's, no hint, no congestion control, switches and go_back_n False.
 
 The verbs' port number, retry counts, RNR timer, read depths and alternate path do not exist in MRC;
 ``timeout`` and ``retry`` take the place of the verbs' timeout and retry count.
@@ -176,6 +178,7 @@ _CHECKS: dict[str, _Check] = {
     "protocol_version": _protocol_version,
     "hint": _of_type("hint", QpHint),
     "cc_profile": _cc_profile,
+    "go_back_n": _option("go_back_n", DeviceFlag.GO_BACK_N),
     "path": _of_type("path", Path),
     "path_mtu": _path_mtu,
     "dest_qp_num": _integer("dest_qp_num", 3, LARGEST_QPN),
@@ -198,7 +201,13 @@ _CHECKS: dict[str, _Check] = {
 _STEPS: dict[tuple[QpState, QpState], tuple[tuple[str, ...], dict[str, Any]]] = {
     (QpState.RESET, QpState.INIT): (
         ("ev_profile",),
-        {"partition_key": 0xFFFF, "protocol_version": 0, "hint": None, "cc_profile": None},
+        {
+            "partition_key": 0xFFFF,
+            "protocol_version": 0,
+            "hint": None,
+            "cc_profile": None,
+            "go_back_n": False,
+        },
     ),
     (QpState.INIT, QpState.RTR): (
         ("path", "path_mtu", "dest_qp_num", "rq_psn", "mpr_dest"),

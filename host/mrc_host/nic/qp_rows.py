@@ -33,6 +33,7 @@ def send_row(state: QpState, domain: int, queue: int, attributes: Mapping[str, A
     }
     if "ev_profile" in attributes:
         fields["ev_profile"] = attributes["ev_profile"].number
+        fields["go_back_n"] = attributes["go_back_n"]
     if "path_mtu" in attributes:
         fields["mpr_psns"] = attributes["mpr_psns"]
         fields["max_immediates"] = attributes["max_wimm_dest"]
@@ -49,6 +50,7 @@ def receive_row(state: QpState, domain: int, queue: int, attributes: Mapping[str
     """Return the row of table QP_RECEIVE; parameters as for :func:`send_row`."""
     fields: dict[str, int] = {"state": state, "protection_domain": domain, "completion_queue": queue}
     if "path" in attributes:
+        fields["in_order"] = attributes["go_back_n"]
         peer = attributes["path"].destination
         fields["partition_key"] = attributes["partition_key"]
         fields["peer_qpn"] = attributes["dest_qp_num"]

@@ -15,6 +15,7 @@ from ..tables import QpErrorReason, QpState
 from .admitted import admitted
 from .buffer_ledger import BufferLedger
 from .claim_bits import ClaimBits
+from .in_order import InOrder
 from .intake import Intake
 from .nack_limit import NackLimit
 from .peer_search import PeerSearch, share_contexts
@@ -220,6 +221,8 @@ class Admission(wiring.Component):
         config = self.config
         m.submodules.ledger = ledger = BufferLedger(config)
         m.submodules.limit = limit = NackLimit(config)
+        if config.go_back_n:
+            m.submodules.order = order = InOrder(config)
         packet = Signal(admitted(config), reset_less=True)
         region_ok = Signal()
         bus_address = Signal(config.address_width)
@@ -293,6 +296,20 @@ class Admission(wiring.Component):
             verdict.region_ok.eq(region_ok),
             verdict.may_nack.eq(limit.may),
         ]
+        if config.go_back_n:
+            m.d.comb += [
+                order.look.eq(move),
+                order.look_qp.eq(arriving.qp),
+                order.qp.eq(packet.qp),
+                order.psn.eq(packet.psn),
+                order.clear.eq(contexts.clear),
+                order.clear_qp.eq(contexts.clear_qp),
+                order.clear_psn.eq(contexts.clear_psn),
+            ]
+            m.d.comb += [
+                verdict.out_of_order.eq(packet.in_order & (packet.psn != order.next_psn)),
+                verdict.told.eq(order.told),
+            ]
 
         place = self.place
         place_free = Signal()
@@ -320,6 +337,11 @@ class Admission(wiring.Component):
             ledger.length.eq(packet.length),
         ]
         m.d.sync += gives_up.eq(decided & ~places)
+        if config.go_back_n:
+            m.d.comb += [
+                order.accepted.eq(places),
+                order.tell.eq(decided & verdict.early & ~order.told),
+            ]
         counted = Signal(PortCounter)
         m.d.comb += counted.eq(Mux(crowded, PortCounter.DROP_NO_PKT_BUFFER, verdict.outcome))
         kind = Signal(AnswerKind)
@@ -378,6 +400,14 @@ class Admission(wiring.Component):
         m.d.comb += refused.kind.eq(kind)
         for name in sorted(set(refused.shape().members) & set(packet.shape().members)):
             m.d.comb += refused[name].eq(packet[name])
+        if config.go_back_n:
+            # The answer to a write that came early names the one that is missing.
+            missing = Signal(24)
+            names_missing = Signal()
+            with m.If(decided):
+                m.d.sync += [names_missing.eq(verdict.early), missing.eq(order.next_psn)]
+            with m.If(names_missing):
+                m.d.comb += refused.psn.eq(missing)
 
         busy = looking | deciding | gives_up | open_ends.any() | place.valid | ledger.owes.any()
         busy |= self.counter.valid

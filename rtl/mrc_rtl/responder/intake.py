@@ -273,6 +273,7 @@ class Intake(wiring.Component):
         receiving = Signal()
         partition_right = Signal()
         protection_domain = Signal(8)
+        in_order = Signal()
         epoch = Signal()
         with m.If(self.start):
             m.d.sync += epoch.eq(self.epoch)
@@ -282,6 +283,7 @@ class Intake(wiring.Component):
                 known.eq(destination[config.qp_bits :] == QP_NUMBER_BASE >> config.qp_bits),
                 receiving.eq(is_receiving(context.state)),
                 protection_domain.eq(context_field("protection_domain", content)),
+                in_order.eq(context_field("in_order", content)),
                 partition_right.eq(context_field("partition_key", content) == partition_key),
             ]
         rights = []
@@ -303,6 +305,8 @@ class Intake(wiring.Component):
             own.append(is_own)
 
         packet = self.packet
+        if config.go_back_n:
+            m.d.comb += packet.in_order.eq(in_order)
         feeds_back = opcode.matches(*_FEEDBACK)
         writes = Signal()
         at_endpoint = Signal()

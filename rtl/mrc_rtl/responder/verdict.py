@@ -16,7 +16,7 @@ __all__ = ["Verdict"]
 class Verdict(wiring.Component):
     """One outcome for each packet, from what was found out about it; no state.
 
-    Order of the checks of a write: state of the QP, window, duplicate, trimmed or without room, region. A
+    Order of the checks of a write: state of the QP, window, duplicate, trimmed, order, room, region. A
     write that passes them all is to be placed; should the placement have no room for it, ``answer`` is its
     NACK.
 
@@ -33,6 +33,10 @@ class Verdict(wiring.Component):
         Its PSN lies in the window; lies below the expected one; was accepted before.
     region_ok : 1
         It may be written where it wants to.
+    out_of_order : 1
+        Its QP accepts another PSN next, and nothing else.
+    told : 1
+        The peer knows that.
     may_nack : 1
         A NACK that is limited to one a base RTT and QP may go out.
     wants_place : 1
@@ -42,6 +46,8 @@ class Verdict(wiring.Component):
         It is answered.
     limited : 1
         That answer is one of the limited ones.
+    early : 1
+        It is refused as out of order.
     fails : 1
         Its QP goes to ERROR: remote access.
 
@@ -58,12 +64,15 @@ class Verdict(wiring.Component):
                 "below": In(1),
                 "claimed": In(1),
                 "region_ok": In(1),
+                "out_of_order": In(1),
+                "told": In(1),
                 "may_nack": In(1),
                 "wants_place": Out(1),
                 "outcome": Out(PortCounter),
                 "answers": Out(1),
                 "answer": Out(AnswerKind),
                 "limited": Out(1),
+                "early": Out(1),
                 "fails": Out(1),
             }
         )
@@ -104,6 +113,13 @@ class Verdict(wiring.Component):
                 self.outcome.eq(PortCounter.TRIMMED_ANSWERED),
                 self.answer.eq(Mux(in_fabric, AnswerKind.NACK_TRIMMED, AnswerKind.NACK_TRIMMED_LASTHOP)),
                 self.answers.eq(1),
+            ]
+        with m.Elif(self.out_of_order):
+            m.d.comb += [
+                self.outcome.eq(PortCounter.DROP_WINDOW),
+                self.answer.eq(AnswerKind.NACK_PSN_OOR_WINDOW),
+                self.answers.eq(~self.told),
+                self.early.eq(1),
             ]
         with m.Elif(packet.trimmed == Trimmed.NO_ROOM):
             m.d.comb += [
