@@ -29,9 +29,11 @@ from send_side import PSN, Peer, SendSide, SendSideBench, pack
 
 WIDTH = runner.parameters().get("width", 64)
 #: At 512 bit with the slots of *large*: with fewer, the time from fetch to plan limits the rate. Without
-#: congestion windows at 64 bit, as in *small*.
+#: congestion windows and QPs that go back at 64 bit, as in *small*.
 CONFIGS = {
-    width: NicConfig().with_(data_width=width, transmit_slots=slots, congestion_control=width > 64)
+    width: NicConfig().with_(
+        data_width=width, transmit_slots=slots, congestion_control=width > 64, go_back_n=width > 64
+    )
     for width, slots in ((64, 4), (128, 4), (512, 8))
 }
 CONFIG = CONFIGS[WIDTH]
@@ -287,6 +289,102 @@ async def trimmed(dut) -> None:
     await bench.quiet()
     assert len([p for p in bench.data if p["psn"] == packet["psn"]]) == 3
     requests.check()
+
+
+class InOrderPeer(Peer):
+    """Takes packets in the order of their PSNs; the first that comes early is answered by a NACK."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(peer.bench, peer.qp, peer.expected, peer.ack_every)
+        self.early = 0
+        self.gap = -1
+
+    def _accept(self, packet: dict[str, Any]) -> None:
+        ahead = packet["psn"] - self.expected & PSN
+        if not 0 < ahead < 1 << 23:
+            self.gap = -1
+            super()._accept(packet)
+            return
+        self.early += 1
+        if self.gap != self.expected:
+            self.gap = self.expected
+            last = next(p for p in reversed(self.packets) if p["psn"] == self.expected)
+            self.bench.nack(self.qp, self.expected, 0x0B, last["ev"])
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def goes_back(dut) -> None:
+    """A QP of the type go-back-N sends everything again from a missed PSN on, before anything new."""
+    if not CONFIG.go_back_n:
+        return
+    bench = await begin(dut)
+    _, requests = await connect(bench, 2, PSN - 20, go_back_n=1)
+    peer = bench.peers[2] = InOrderPeer(bench.peers[2])
+    other, more = await connect(bench, 4, 77)
+    lost = {PSN - 11, 3, 4}
+    peer.fate = lambda p: "drop" if p["psn"] in lost and not p["retransmission"] else "ok"
+    for length in (30 * MTU, 10 * MTU, 7, 40 * MTU):
+        await requests.post(length)
+    await more.post(20 * MTU)
+    await bench.until(lambda: requests.completed() == 4 and more.completed() == 1, 20_000, "completions")
+    await bench.quiet()
+    mine = [p["psn"] for p in peer.packets]
+    assert len(peer.ranges) == 81, "each packet is placed once"
+    assert peer.early > 0 and len(mine) >= 81 + len(lost)
+    # Behind a step back every PSN comes in order up to the newest, and only then a new one.
+    newest = mine[0]
+    steps = 0
+    for before, psn in zip(mine, mine[1:], strict=False):
+        if psn - before & PSN != 1:
+            steps += 1
+            assert newest - psn & PSN < 1 << 23, "a new packet jumped the queue"
+        if psn - newest & PSN < 1 << 23:
+            newest = psn
+    assert steps >= 1
+    assert all(not p["retransmission"] for p in other.packets)
+    # The first packet sent again is lost as well: nobody knows but the timer.
+    state = await bench.read_qp(2)
+    assert (state["go_back_n"], state["next_psn"], state["unacked_psn"]) == (1, requests.psn, requests.psn)
+    start, sent = requests.psn, len(peer.packets)
+    tries = {start: 2}
+
+    def fate(packet):
+        tries[packet["psn"]] = tries.get(packet["psn"], 0) - 1
+        return "drop" if tries[packet["psn"]] >= 0 else "ok"
+
+    peer.fate = fate
+    await requests.post(6 * MTU)
+    await bench.quiet()
+    assert len(peer.packets) > sent + 6
+    await bench.expire()
+    await bench.until(lambda: requests.completed() == 5, 20_000, "completion behind the timeout")
+    await bench.quiet()
+    assert bench.counts[GlobalCounter.TIMEOUTS] >= 1 and not bench.errors
+    requests.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def going_back_ends_with_the_qp(dut) -> None:
+    """A QP that is reset while it goes back leaves nothing behind; its next life is whole."""
+    if not CONFIG.go_back_n:
+        return
+    bench = await begin(dut)
+    for psn in (0x100, 0x9000):
+        peer, requests = await connect(bench, 1, psn, go_back_n=1)
+        peer.fate = lambda packet: "drop"
+        await requests.post(60 * MTU)
+        await bench.quiet()
+        bench.nack(1, psn, 0x0B, peer.packets[0]["ev"])
+        packets = peer.packets
+        await bench.until(
+            lambda packets=packets: any(p["retransmission"] for p in packets), 400, "going back"
+        )
+        await bench.write_qp(1, state=0)
+        await bench.quiet()
+    peer, requests = await connect(bench, 1, 0x200)
+    await requests.post(20 * MTU)
+    await bench.until(lambda: requests.completed() == 1, 5000, "the next life")
+    assert not any(p["retransmission"] for p in peer.packets)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

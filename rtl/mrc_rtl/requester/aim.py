@@ -115,6 +115,9 @@ def add(s: "Sequencer") -> None:
             m.d.comb += source.eq(command_fields(s.host.payload)["initial_psn"])
         with m.Case(Operation.RETRANSMIT):
             m.d.comb += source.eq(s.entry.psn)
+            if s.config.go_back_n:
+                with m.If(s.entry.rest):
+                    m.d.comb += source.eq(context.progress.resend)
         with m.Case(Operation.TURN):
             m.d.comb += source.eq(context.psns.next)
         with m.Case(Operation.TIMEOUT):

@@ -20,10 +20,11 @@ _PARALLEL_BITS = 72
 def qp_settings(config: NicConfig) -> data.StructLayout:
     """What the host wrote (:data:`mrc_rtl.tables.QP_SEND`) and only the host changes.
 
-    ``mpr_psns`` is at most the engine's ring.
+    ``mpr_psns`` is at most the engine's ring. ``go_back_n`` exists where the configuration has it.
     """
     return data.StructLayout(
         {
+            **({"go_back_n": 1} if config.go_back_n else {}),
             "mtu_log2": 4,
             "timeout": 5,
             "linear_count": 3,
@@ -54,8 +55,10 @@ def send_context(config: NicConfig) -> data.StructLayout:
         timeouts since the last progress. ``in_ready``, ``in_complete``: the QP stands in that queue of the
         sequencer. ``message_open``: the newest opened request is not yet sent. ``blocked``: the next request
         waits for an immediate to complete. ``armed``: the timer runs. ``failed``, ``failed_slot``,
-        ``failed_status``: the request an error is reported for.
+        ``failed_status``: the request an error is reported for. ``resending``, ``resend``, with
+        ``config.go_back_n``: everything from this PSN on is sent again before anything new.
     """
+    going_back = {"resend": 24, "resending": 1} if config.go_back_n else {}
     slot, held = send_slot_bits(config), config.psn_ring_bits + 1
     return data.StructLayout(
         {
@@ -66,6 +69,7 @@ def send_context(config: NicConfig) -> data.StructLayout:
             ),
             "progress": data.StructLayout(
                 {
+                    **going_back,
                     "ack_next": 24,
                     "rqmsn": 16,
                     "attempt": 5,

@@ -103,6 +103,10 @@ def _nack(s: "Sequencer", ignore: Callable[[], None]) -> None:
         s.tell_congestion(CongestionKind.NACK, trimmed=True)
         with m.If(reason == NackReason.TRIMMED):
             s.tell_path(PathOperation.SKIP)
+    if s.config.go_back_n:
+        with m.Elif(s.settings.go_back_n & (reason == NackReason.PSN_OOR_WINDOW)):
+            s.go_back()
+            s.tell_congestion(CongestionKind.LOSS)
     with m.Else():
         # Also one outside the peer's window: it waits like any other, and is looked at again.
         s.retransmit(s.delay_queue)
@@ -151,6 +155,10 @@ def _timeout(s: "Sequencer") -> None:
             with m.If(s.at_end):
                 # The oldest request lacks its transport ACK.
                 s.retransmit(s.retransmit_queue, again=True)
+            if s.config.go_back_n:
+                with m.Elif(s.settings.go_back_n):
+                    s.go_back()
+                    s.tell_congestion(CongestionKind.LOSS)
             with m.Elif(~s.was_queued):
                 s.retransmit(s.retransmit_queue)
                 s.tell_congestion(CongestionKind.LOSS)
@@ -203,6 +211,8 @@ def _host(s: "Sequencer") -> None:
             ]
             losses.begin(s)
             cleared = ("rqmsn", "attempt", "message_open", "blocked", "failed")
+            if s.config.go_back_n:
+                cleared += ("resending",)
             m.d.sync += [context.progress[name].eq(0) for name in cleared]
         with m.Elif(new == QpState.ERROR):
             m.d.sync += s.complete.eq(1)
@@ -252,6 +262,46 @@ def _complete(s: "Sequencer") -> None:
 
 
 def _retransmit(s: "Sequencer") -> None:
+    if not s.config.go_back_n:
+        _retransmit_one(s)
+        return
+    with s.m.If(s.entry.rest):
+        _retransmit_rest(s)
+    with s.m.Else():
+        _retransmit_one(s)
+
+
+def _retransmit_rest(s: "Sequencer") -> None:
+    """The next packet of a QP that goes back. Its entry stays in the queue until all are sent again."""
+    m, progress = s.m, s.context.progress
+    wanted = Signal()
+    m.d.comb += [
+        s.retransmit_queue.r_en.eq(1),
+        s.new_entry.rest.eq(1),
+        wanted.eq(s.in_window & ~s.was_acked & ~s.was_queued),
+    ]
+    with m.If(~s.rts | ~progress.resending | s.at_end | s.behind[23]):
+        # All is sent again, or the QP has ended or begun anew since.
+        m.d.comb += [s.happens.eq(1), s.happens_down.eq(1)]
+        m.d.sync += progress.resending.eq(0)
+    with m.Else():
+        m.d.comb += s.retransmit_queue.w_en.eq(1)
+        with m.If(s.relative[23]):
+            m.d.sync += progress.resend.eq(s.context.psns.unacked)
+        with m.Elif(~wanted | s.may_send | (s.relative == 0)):
+            m.d.sync += progress.resend.eq(progress.resend + 1)
+            with m.If(wanted):
+                m.d.comb += [
+                    s.jobs.w_en.eq(1),
+                    s.new_job.slot.eq(s.slot),
+                    s.new_job.retransmission.eq(1),
+                    s.new_job.ack_request.eq(1),
+                    s.set_queued.eq(1),
+                    s.happens.eq(1),
+                ]
+
+
+def _retransmit_one(s: "Sequencer") -> None:
     m, entry = s.m, s.entry
     wanted = Signal()
     m.d.comb += [

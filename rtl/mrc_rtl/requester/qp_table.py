@@ -28,7 +28,8 @@ def command_fields(command: data.View) -> dict[str, Value]:
 
 def table_values(context: data.View, settings: data.View) -> list[Cat]:
     """The words of a QP_SEND entry as an expression of a send context and its settings."""
-    source = {
+    source: dict[str, Value] = {
+        "go_back_n": Const(0, 1),  # unless the settings have it
         **{name: settings[name] for name, _ in settings.shape()},
         "state": context.state,
         "next_psn": context.psns.next,

@@ -116,8 +116,12 @@ def segment_job(config: NicConfig) -> data.StructLayout:
 
 
 def retransmission_entry(config: NicConfig) -> data.StructLayout:
-    """A PSN to send again. ``again``: all is SACKed, but the transport ACK of its message is missing."""
-    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "again": 1})
+    """A PSN to send again. ``again``: all is SACKed, but the transport ACK of its message is missing.
+
+    ``rest``, with ``config.go_back_n``: everything from the context's ``resend`` on, ``psn`` says nothing.
+    """
+    rest = {"rest": 1} if config.go_back_n else {}
+    return data.StructLayout({"qp": config.qp_bits, "psn": 24, "again": 1, **rest})
 
 
 def failed_job(config: NicConfig) -> data.StructLayout:

@@ -202,6 +202,9 @@ class Sequencer(wiring.Component):
         self.late_counter = Signal(range(16))
 
         self.rts = Signal()
+        self.resending = Signal()  # the QP goes back, so nothing new is sent
+        if config.go_back_n:
+            m.d.comb += self.resending.eq(context.progress.resending)
         aim.add_ends(self)
         aim.add(self)
         feedback.add(self)
@@ -212,7 +215,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             self.rts.eq(context.state == QpState.RTS),
             self.window.eq(self.settings.mpr_psns + context.psns.unacked - context.psns.next),
-            self.window_open.eq(~self.window[-1] & self.window.any()),
+            self.window_open.eq(~self.window[-1] & self.window.any() & ~self.resending),
             self.look_qp.eq(self.qp),
             self.view_qp.eq(self.qp),
             self.merge_base.eq(self.look_psn),
@@ -281,7 +284,10 @@ class Sequencer(wiring.Component):
                     m.d.sync += register.eq(Cat(register[store.row_bits :], store.row))
                 with m.If(store.last):
                     m.next = "LOOK"
-                    with m.If((self.operation == Operation.TURN) | (self.operation == Operation.TIMEOUT)):
+                    aims = (self.operation == Operation.TURN) | (self.operation == Operation.TIMEOUT)
+                    if config.go_back_n:
+                        aims |= (self.operation == Operation.RETRANSMIT) & self.entry.rest
+                    with m.If(aims):
                         m.next = "AIM"
             with m.State("AIM"):
                 # The PSN is one of the context's.
@@ -363,6 +369,18 @@ class Sequencer(wiring.Component):
             self.count_late(GlobalCounter.RETRANSMIT_QUEUE_FULL)
         if again:
             m.d.comb += self.new_entry.again.eq(1)
+
+    def go_back(self) -> None:
+        """Send everything from the PSN aimed at on again, before anything new."""
+        m, progress = self.m, self.context.progress
+        m.d.comb += self.new_entry.rest.eq(1)
+        with m.If(progress.resending):
+            m.d.sync += progress.resend.eq(self.look_psn)
+        with m.Elif(self.retransmit_queue.w_rdy):
+            m.d.comb += [self.retransmit_queue.w_en.eq(1), self.happens.eq(1)]
+            m.d.sync += [progress.resend.eq(self.look_psn), progress.resending.eq(1)]
+        with m.Else():
+            self.count_late(GlobalCounter.RETRANSMIT_QUEUE_FULL)
 
     def tell_path(self, operation: PathOperation) -> None:
         """Tell the owner of the path table what happened on the entropy value of the PSN looked at."""
