@@ -20,8 +20,10 @@ from mrc_host.cli import main
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.nics import NicKinds
 from mrc_host.experiment.study import Study, is_study, load_study
+from mrc_host.experiment.study_report import study_report
 from mrc_host.experiment.study_run import run_study, study_of
 from mrc_host.experiment.study_verdicts import Point, judge_study
+from mrc_host.report.curves import curve_figures
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SHIPPED = sorted(EXPERIMENTS.glob("e*.yaml"))
@@ -73,6 +75,7 @@ def test_a_variant_is_laid_over_everything(tmp_path: Path) -> None:
         ({"cases": [1]}, "cases must be a mapping of names to sections"),
         ({"cases": {"a": {"sweep": {"seed": 3}}}}, "cases.a.sweep must be a mapping of dotted keys to lists"),
         ({"cases": {"a": {"qp": {"mtu": 4}}}}, "qp.mtu must be a known key"),
+        ({"curves": [{"x": "fct", "y": "fct_us_p50"}]}, "curves.0.x must be one of bytes_verified"),
         (
             {"comparisons": [{"metric": "fct", "case": "all", "at_least": 1, "source": "s"}]},
             "comparisons.0 must be a comparison of a metric: bytes_verified",
@@ -112,6 +115,22 @@ def test_means_of_cases_are_compared(tmp_path: Path) -> None:
     points[0] = point("a", 1, None)
     points[1] = point("a", 2, None)
     assert judge_study(compared(tmp_path, at_most=2.4), points).judgements[-1].verdict == "INCONCLUSIVE"
+
+
+def test_a_curve_has_a_line_for_each_swept_case_and_a_place_for_zero(tmp_path: Path) -> None:
+    cases = {name: {"sweep": {"nic.sack_threshold_bytes": [1024, 2048]}} for name in ("a", "b")}
+    study = load_study(written(tmp_path, cases=cases, curves=[{"x": "fct_us_p50", "y": "spurious_ratio"}]))
+    values = {"a/1024": (2.0, 0.0), "a/2048": (20.0, 0.01), "b/1024": (3.0, 0.1), "b/2048": (None, 0.2)}
+    points = []
+    for case, (x, y) in values.items():
+        item = point(case, 1, x)
+        item.metrics["spurious_ratio"] = {"value": y, "verdict": None}
+        points.append(item)
+    (figure,) = curve_figures(judge_study(study, points))
+    assert [row[:2] for row in figure.rows] == [("a", "1024"), ("a", "2048"), ("b", "1024")]
+    assert figure.name == "curve-fct_us_p50-spurious_ratio"
+    assert ">0</text>" in figure.svg and figure.svg.count('class="mark') == 3
+    assert study_report(judge_study(study, points), [figure]).count(figure.svg) == 1
 
 
 def test_one_bad_seed_fails_a_case(tmp_path: Path) -> None:

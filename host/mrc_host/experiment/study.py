@@ -8,6 +8,7 @@ An experiment file may have these keys besides those of an experiment:
 ``cases``       sections by name, each laid over the file; a case may have ``sweep``: lists of values by
                 dotted keys (several with commas), of which every combination becomes a case
 ``seeds``       how many seeds each case runs with: ``seed``, ``seed`` + 1, …; a case may have its own
+``curves``      figures of one metric against another along each sweep
 ``comparisons`` bounds on the mean of a metric in one case, alone or over its mean in another
 =============== ========================================================================================
 
@@ -31,15 +32,15 @@ from pydantic import Field, ValidationError, model_validator
 from mrc_host.documents import line_of, read_mapping
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.definitions import DEFINITIONS
-from mrc_host.experiment.fields import Section, number, refuse, text, whole
+from mrc_host.experiment.fields import Section, choice, number, refuse, text, whole
 from mrc_host.experiment.load import apply_override, parse_experiment, place_files, plain
 from mrc_host.experiment.schema import Experiment
 from mrc_host.fabric.spec import config_errors
 
 __all__ = ["STUDY_KEYS", "Case", "Comparison", "Study", "is_study", "load_study"]
 
-STUDY_KEYS = ("variants", "cases", "seeds", "comparisons")
-OWN_KEYS = ("seeds", "comparisons")
+STUDY_KEYS = ("variants", "cases", "seeds", "comparisons", "curves")
+OWN_KEYS = ("seeds", "comparisons", "curves")
 ONLY = "all"
 SEEDS_MAXIMUM = 10_000
 
@@ -77,11 +78,25 @@ class Comparison(Section):
         return self
 
 
+class Curve(Section):
+    """A figure of one metric against another: a line for each swept case.
+
+    Parameters
+    ----------
+    x, y : str
+        Names of metrics.
+    """
+
+    x: Annotated[str, choice(*DEFINITIONS)]
+    y: Annotated[str, choice(*DEFINITIONS)]
+
+
 class _StudySection(Section):
     """The keys of a study that are not sections of its experiment."""
 
     seeds: Annotated[int, whole(1, SEEDS_MAXIMUM)] = 1
     comparisons: list[Comparison] = Field(default_factory=list)
+    curves: list[Curve] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,7 @@ class Study:
         The one that was chosen; empty when there are none.
     cases : tuple of Case
     comparisons : tuple of Comparison
+    curves : tuple of Curve
     """
 
     name: str
@@ -123,6 +139,7 @@ class Study:
     variant: str
     cases: tuple[Case, ...]
     comparisons: tuple[Comparison, ...]
+    curves: tuple[Curve, ...] = ()
 
     def case(self, name: str) -> Case:
         """Return a case by name."""
@@ -231,7 +248,13 @@ def _study(
     comparisons = _checked(section.comparisons, [case.name for case in made], bool(chosen))
     head = made[0].experiments[0]
     return Study(
-        document.get("name", head.name), head.title, head.description, chosen, tuple(made), comparisons
+        document.get("name", head.name),
+        head.title,
+        head.description,
+        chosen,
+        tuple(made),
+        comparisons,
+        tuple(section.curves),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from mrc_host.experiment.definitions import DEFINITIONS
 from mrc_host.experiment.summary import limits_text, value_text
+from mrc_host.report.chart import CHART_STYLE
+from mrc_host.report.figure import Figure
 
 if TYPE_CHECKING:
     from mrc_host.experiment.study_verdicts import StudyResult
@@ -15,10 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["study_report"]
 
 
-def study_report(result: StudyResult) -> str:
-    """Return the report as one HTML page that needs nothing else."""
+def study_report(result: StudyResult, figures: Sequence[Figure] = ()) -> str:
+    """Return the report as one HTML page that needs nothing else.
+
+    Parameters
+    ----------
+    result : StudyResult
+    figures : sequence of Figure
+        Shown between criteria and metrics.
+    """
     study = result.study
-    style = files("mrc_host.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = files("mrc_host.report").joinpath("style.css").read_text(encoding="utf-8") + CHART_STYLE
     variant = f" ({escape(study.variant)})" if study.variant else ""
     return "\n".join(
         [
@@ -31,6 +41,7 @@ def study_report(result: StudyResult) -> str:
             '<p>Figures over the settings in which the runs differ: <a href="sweep.html">sweep.html</a>.</p>',
             "<h2>Criteria</h2>",
             _criteria(result),
+            *(f"<h2>{escape(item.title)}</h2>{item.svg}<p>{escape(item.caption)}</p>" for item in figures),
             "<h2>Metrics</h2>",
             "<p>Mean over the seeds, with the least and the greatest value where they differ.</p>",
             _metrics(result),

@@ -9,6 +9,7 @@ The directory of a study holds
 ``points.csv``      a row for each case and seed: the values of the sweep and every metric
 ``report.html``     criteria and metrics for people
 ``sweep.html``      metrics over the settings in which the runs differ, with bands over seeds
+``plots/``          ``curve-X-Y.svg`` and ``.csv``, the figures that ``curves`` asks for
 ``points/``         the directory of each run, without its tables; ``mrc replay`` makes them
 ==================  ====================================================================================
 
@@ -42,6 +43,7 @@ from mrc_host.experiment.schema import Experiment
 from mrc_host.experiment.study import Case, Study, load_study
 from mrc_host.experiment.study_verdicts import ERROR, Point, StudyResult, judge_study
 from mrc_host.experiment.summary import STYLES, value_text
+from mrc_host.report.curves import curve_figures
 
 __all__ = ["run_points", "run_study", "study_of"]
 
@@ -206,7 +208,11 @@ def run_study(
         directory.write_json("metrics.json", summary_metrics(result))
         directory.write_json("criteria.json", [asdict(item) for item in result.judgements])
         directory.write_text("points.csv", points_csv(result))
-        directory.write_text("report.html", study_report(result))
+        figures = curve_figures(result)
+        for figure in figures:
+            directory.write_text(f"plots/{figure.name}.svg", figure.standalone_svg())
+            directory.write_text(f"plots/{figure.name}.csv", figure.csv_text())
+        directory.write_text("report.html", study_report(result, figures))
         measured = [Run(path.parent) for path in sorted(directory.path.glob("points/*/*/metrics.json"))]
         if measured:
             make_sweep_report(measured, directory.path)

@@ -171,12 +171,16 @@ class Chart:
 
     def y_axis(self, count: int = 5) -> None:
         """Draw the y axis as grid lines."""
-        for value in ticks(*self._y_range, count):
+        self.y_axis_names({value: _number(value) for value in ticks(*self._y_range, count)})
+
+    def y_axis_names(self, names: dict[float, str]) -> None:
+        """Draw the y axis as grid lines with names at some places."""
+        for value, name in names.items():
             place = self.y(value)
             self._parts.append(
                 f'<line class="grid" x1="{self._left}" x2="{self._right}" y1="{place:.1f}" y2="{place:.1f}"/>'
             )
-            self.text(self._left - 7, place + 4, _number(value), "tick", "end")
+            self.text(self._left - 7, place + 4, name, "tick", "end")
         middle = (self._top + self._bottom) / 2
         self._parts.append(
             f'<text class="axis" transform="translate(13 {middle:.1f}) rotate(-90)" text-anchor="middle">'
