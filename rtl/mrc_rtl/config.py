@@ -5,10 +5,13 @@ Source of the sizes: the profile's *small*, *default* and *large* configurations
 
 from dataclasses import dataclass, fields, replace
 
-__all__ = ["ConfigurationError", "NicConfig", "QP_NUMBER_BASE", "TICK_PS"]
+__all__ = ["ConfigurationError", "NicConfig", "PLANE_RECEIVE_BITS", "QP_NUMBER_BASE", "TICK_PS"]
 
 #: One timestamp tick of TSETH in picoseconds (128 ns).
 TICK_PS = 128_000
+
+#: Bits that a plane receives in a cycle, whatever the core's width.
+PLANE_RECEIVE_BITS = 64
 
 #: QP numbers of this NIC are ``QP_NUMBER_BASE + index``; 0 to 2 are reserved (2: endpoint operations).
 QP_NUMBER_BASE = 0x100

@@ -52,6 +52,12 @@ def test_a_request_goes_to_the_kind_of_its_host(monkeypatch: pytest.MonkeyPatch)
     assert made == [("rtl", 0), ("rtl", 1), ("model", 2), ("model", 3)]
 
 
+def test_gateware_refuses_links_that_its_planes_cannot_follow() -> None:
+    request = NicRequest(0, NicConfig.large(), MacOptions(gbps=17), MemoryOptions(size=4096), print, hosts=1)
+    with pytest.raises(ConfigError, match=r"fabric.rate_gbps must be at most 16 for gateware.*, got 17"):
+        nics.verilated_nic(request)
+
+
 def test_options_of_models_stand_in_the_experiment() -> None:
     experiment = load_experiment(QUICKSTART, ["nic.model={out_of_window: drop, burst: 8}"])
     assert experiment.nic.model == {"out_of_window": "drop", "burst": 8}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mrc_host.errors import MrcError
+from mrc_host.errors import ConfigError, MrcError
 from mrc_host.nic.base import Nic
 from mrc_host.nic.options import MacOptions, MemoryOptions
-from mrc_rtl.config import NicConfig
+from mrc_rtl.config import PLANE_RECEIVE_BITS, NicConfig
 
 __all__ = [
     "NIC_FACTORIES",
@@ -62,9 +62,23 @@ NicFactory = Callable[[NicRequest], Nic]
 
 
 def verilated_nic(request: NicRequest) -> Nic:
-    """Make a NIC of verilated gateware."""
+    """Make a NIC of verilated gateware.
+
+    Raises
+    ------
+    ConfigError
+        A link is faster than a plane of the gateware receives.
+    """
     from mrc_host.nic.verilated import VerilatedNic
 
+    limit = PLANE_RECEIVE_BITS * 1000 / request.config.clock_ps
+    if request.mac.gbps > limit:
+        raise ConfigError(
+            "fabric.rate_gbps",
+            f"at most {limit:g} for gateware, whose planes receive {PLANE_RECEIVE_BITS} bits in a cycle of "
+            f"{request.config.clock_ps} ps; nic.parameters.clock_ps or --nic model carry more",
+            float(request.mac.gbps),
+        )
     return VerilatedNic(request.config, request.mac, request.memory, progress=request.progress)
 
 

@@ -7,13 +7,13 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from ..config import NicConfig
+from ..config import PLANE_RECEIVE_BITS, NicConfig
 from ..stream import PacketStream
 
 __all__ = ["BEAT_QUEUE_DEPTH", "WORD_BYTES", "FrameWords"]
 
 #: Bytes of a word: a plane works at 64 bits whatever the port's width.
-WORD_BYTES = 8
+WORD_BYTES = PLANE_RECEIVE_BITS // 8
 
 #: Beats of a port wider than a word that may wait.
 BEAT_QUEUE_DEPTH = 16
