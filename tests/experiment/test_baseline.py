@@ -17,27 +17,15 @@ from mrc_host.experiment.load import parse_experiment
 from mrc_host.experiment.nics import NicKinds
 from mrc_host.experiment.runner import run_experiment
 
-ROCE = {
-    "receive_order": "psn",
-    "loss_rule": "go_back_n",
-    "spray_policy": "oblivious",
-    "loss_blame": "none",
-    "mark_reaction": False,
-    "another_ev": False,
-    "tail_probe": False,
-    "stale_probe": False,
-    "recovery_probes": False,
-    "reverse_probes": False,
-    "port_status_updates": False,
-}
-
 
 def run(path: Path, *faults: dict[str, Any], kind: str = "pairs", **model: Any) -> dict[str, Any]:
     description = f_experiment(8, 1, {"faults": list(faults)})
     description["nic"]["parameters"] |= {"planes": 1, "clock_ps": 1000}
-    description["nic"]["model"] = {**ROCE, **model}
+    description["nic"]["model"] = model
     description["fabric"] |= {"planes": 1, "rate_gbps": 400, "queue_bytes": 1 << 20}
-    description["qp"] = {"routing": "ecmp", "entropy_values": 1, "timeout_exponent": 7}
+    description["qp"] = {
+        "routing": "ecmp", "entropy_values": 1, "timeout_exponent": 7, "type": "go_back_n", "oblivious": True
+    }  # fmt: skip
     if kind == "pairs":
         description["workload"] |= {"kind": "pairs", "flow_pairs": [[0, 4]]}
     result = run_experiment(parse_experiment(description), out=path, nic_factory=NicKinds(("model",)))

@@ -62,7 +62,6 @@ class ModelOptions:
     control_ect: bool = False
     cc_flags: int = 0
     # Receiving
-    receive_order: str = "any"
     out_of_window: str = "nack"
     always_skip_after: int = 0
     resource_nack: bool = True
@@ -205,12 +204,6 @@ OPTIONS: dict[str, Option] = {
     "timestamp_resolution": Option("Q13", "TSETH.tsr sent; 1 means the timestamp is opaque.", low=0, high=1),
     "control_ect": Option("Q29", "Control packets leave as ECT(0) instead of Not-ECT."),
     "cc_flags": Option("Q31", "SETH.cc_fl sent; ignored when received.", low=0, high=15),
-    "receive_order": Option(
-        "profile.md 10",
-        "Writes are placed in any order; or, as RoCE does, in that of their PSNs only: one that comes early "
-        "is dropped, and a NACK PSN_OOR_WINDOW names the PSN that is missing, once.",
-        ("any", "psn"),
-    ),
     "out_of_window": Option(
         "Q5",
         "A PSN outside the window: NACK PSN_OOR_WINDOW, at most one per RTT and QP, or nothing.",
@@ -319,9 +312,8 @@ OPTIONS: dict[str, Option] = {
     "probe_rtt_bound": Option("Q17", "A probe counts as lost after so many base RTTs.", low=1, high=1000),
     "loss_rule": Option(
         "Q19",
-        "RACK per plane and class, a count of later packets over all planes, timers alone, or go-back-N: a "
-        "NACK PSN_OOR_WINDOW and a timeout send everything again from their PSN on (RoCE).",
-        ("rack", "count", "none", "go_back_n"),
+        "RACK per plane and class, a count of later packets over all planes, or timers alone.",
+        ("rack", "count", "none"),
     ),
     "duplicate_threshold": Option("Q19", "Later packets of the rule `count`.", low=1, high=4096),
     "reorder_window_ns": Option(

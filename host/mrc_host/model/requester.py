@@ -186,9 +186,9 @@ class ModelRequester(Requester):
             base_ps = round(parameters.base_rtt * 1000)
             target_ps = round(parameters.target_delay * 1000)
             congestion = create_congestion_control(options.congestion, parameters, shell.now_ps // TICK_PS)
-        qp.goes_back = fields["go_back_n"] == 1 or options.loss_rule == "go_back_n"
+        qp.goes_back = fields["go_back_n"] == 1
         if qp.goes_back:
-            options = replace(options, loss_rule="go_back_n")
+            options = replace(options, loss_rule="none")
         qp.clear()
         window_ps = options.reorder_window_ns * 1000
         if window_ps < 0:

@@ -122,7 +122,6 @@ class ModelResponder(Responder):
         self._base_mpr_units: i64 = min(config.mpr_psns // wire.MPR_UNIT_PSNS, 255)
         self._reverse_path: bool = options.control_path == "reverse"
         self._reverse_probes: bool = self._reverse_path and options.reverse_probes
-        self._in_order: bool = options.receive_order == "psn"
         self._checks_keys: bool = options.partition_keys == "table"
         self._watches_marks: bool = options.always_skip_after != 0
         self._acknowledges_each: bool = options.transport_ack == "each"
@@ -214,7 +213,7 @@ class ModelResponder(Responder):
             outcome = _TRIMMED_ANSWERED
             last_hop = packet.trimmed == _LAST_HOP
             self._nack(qp, packet, int(NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED))
-        elif (self._in_order or qp.in_order) and distance != qp.in_flight:
+        elif qp.in_order and distance != qp.in_flight:
             outcome = _DROP_WINDOW
             self._refuse_early(qp, packet)
         else:

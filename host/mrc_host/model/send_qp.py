@@ -174,7 +174,7 @@ class SendQp:
         self.ring: i64 = ring
         self.domain: i64 = 0
         self.never_trimmed: bool = False
-        self.goes_back: bool = options.loss_rule == "go_back_n"
+        self.goes_back: bool = False
         self.planes: int = planes
         self.tracker: SendTracker = SendTracker(planes, self.evs.stride, ring, options, 1)
         self.congestion: CongestionControl | None = None
