@@ -1,6 +1,6 @@
 """Builds the descriptor of a packet from its send request."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -100,21 +100,13 @@ class Segmenter(wiring.Component):
         m.submodules.views = views = Memory(shape=segment_view(config), depth=config.qps, init=[])
         view_write = views.write_port()
         view_read = views.read_port(transparent_for=[view_write])
-        m.submodules.messages = messages = Memory(
-            shape=message_info(config), depth=config.qps * config.send_queue_depth, init=[]
-        )
-        message_read, message_write = messages.read_port(), messages.write_port()
         job = self.job.payload
         index = Cat(job.slot, job.qp)
         m.d.comb += [
             view_write.addr.eq(self.view_qp),
             view_write.data.eq(self.view),
             view_write.en.eq(self.view_write),
-            message_write.addr.eq(self.message_index),
-            message_write.data.eq(self.message),
-            message_write.en.eq(self.message_write),
             view_read.addr.eq(job.qp),
-            message_read.addr.eq(index),
         ]
 
         # The request register: whose request it holds, and whether the compute step still needs it.
@@ -135,7 +127,14 @@ class Segmenter(wiring.Component):
         rqmsn = Signal(16)
         locate_valid = Signal()
         want_read = Signal()
-        first_byte = (located.psn - message_read.data.first)[:24] << mtu_exponents(config).start
+        second = Signal()  # what is read now are the numbers of the message
+        message = self._add_messages(m, index, Cat(located.slot, located.qp), second)
+        if self.serial:
+            numbered = Signal()  # they are there
+            m.d.sync += numbered.eq(second)
+            with m.If(numbered):
+                m.d.sync += [msn.eq(message.msn), rqmsn.eq(message.rqmsn)]
+        first_byte = (located.psn - message.first)[:24] << mtu_exponents(config).start
         turns = Signal(range(len(mtu_exponents(config))))
         m.d.comb += [
             self.read_index.eq(Cat(located.slot, located.qp)),
@@ -166,11 +165,12 @@ class Segmenter(wiring.Component):
             with m.State("TAKE"):
                 take()
             with m.State("DISTANCE"):
+                m.d.comb += second.eq(1)
+                if not self.serial:
+                    m.d.sync += [msn.eq(message.msn), rqmsn.eq(message.rqmsn)]
                 m.d.sync += [
                     offset.eq(first_byte),
                     turns.eq(view_read.data.mtu_log2 - mtu_exponents(config).start),
-                    msn.eq(message_read.data.msn),
-                    rqmsn.eq(message_read.data.rqmsn),
                     mtu_log2.eq(view_read.data.mtu_log2),
                     domain.eq(view_read.data.protection_domain),
                 ]
@@ -346,3 +346,48 @@ class Segmenter(wiring.Component):
             ),
         ]
         return m
+
+    def _add_messages(self, m: Module, index: Value, located: Value, second: Value) -> data.View:
+        """Add the memory of :func:`message_info`; what is read, one cycle later.
+
+        Where a packet takes its time an entry is two rows, so that one block RAM holds them: the first PSN at
+        ``index``, and with ``second`` the numbers at ``located``. They are written one after the other.
+        """
+        depth = self.config.qps * self.config.send_queue_depth
+        shape = message_info(self.config)
+        if not self.serial:
+            m.submodules.messages = messages = Memory(shape=shape, depth=depth, init=[])
+            read, write = messages.read_port(), messages.write_port()
+            m.d.comb += [
+                write.addr.eq(self.message_index),
+                write.data.eq(self.message),
+                write.en.eq(self.message_write),
+                read.addr.eq(index),
+            ]
+            return read.data
+        width = shape["msn"].width + shape["rqmsn"].width
+        m.submodules.messages = messages = Memory(shape=width, depth=2 * depth, init=[])
+        read, write = messages.read_port(), messages.write_port()
+        numbers = Signal(width, reset_less=True)
+        written = Signal.like(self.message_index)
+        again = Signal()
+        m.d.sync += again.eq(self.message_write)
+        with m.If(self.message_write):
+            m.d.sync += [
+                numbers.eq(Cat(self.message.msn, self.message.rqmsn)),
+                written.eq(self.message_index),
+            ]
+        m.d.comb += [
+            write.addr.eq(Mux(again, Cat(Const(1, 1), written), Cat(Const(0, 1), self.message_index))),
+            write.data.eq(Mux(again, numbers, self.message.first)),
+            write.en.eq(self.message_write | again),
+            read.addr.eq(Mux(second, Cat(Const(1, 1), located), Cat(Const(0, 1), index))),
+        ]
+        message = Signal(shape)
+        msn_bits = shape["msn"].width
+        m.d.comb += [
+            message.first.eq(read.data),
+            message.msn.eq(read.data[:msn_bits]),
+            message.rqmsn.eq(read.data[msn_bits:]),
+        ]
+        return message
