@@ -15,6 +15,7 @@ from .counters import CounterBank
 from .csr import ADDRESS_BITS, CsrBlock
 from .memory_regions import MemoryRegions
 from .paths.bind import Bind
+from .paths.prober import Prober
 from .record_streams import RecordArbiter, RecordBroadcast, RecordRegister
 from .requester.requester import Requester
 from .responder.admit import Admission
@@ -109,6 +110,7 @@ class _Wiring:
         self.regions = self._add("memory_regions", MemoryRegions(config))
         self.requester = self._add("requester", Requester(config))
         self.bind = self._add("bind", Bind(config))
+        self.prober = self._add("prober", Prober(config))
         self.fetch = self._add("payload_fetch", PayloadFetch(config, id_width=READ_ID_BITS))
         self.transmitter = self._add("transmitter", Transmitter(config))
         self.planes = [
@@ -124,6 +126,7 @@ class _Wiring:
 
         self._host()
         self._transmit()
+        self._paths()
         self._receive()
         self._answers()
         self._errors()
@@ -171,7 +174,7 @@ class _Wiring:
         self._connect(wiring.flipped(nic.control), csr.control)
         m.d.comb += [csr.link_up.eq(nic.link_up), nic.event_waiting.eq(csr.event_waiting)]
         for block in (
-            self.requester, self.bind, self.transmitter, self.admission, self.sack, *self.planes
+            self.requester, self.bind, self.prober, self.transmitter, self.admission, self.sack, *self.planes
         ):  # fmt: skip
             m.d.comb += block.settings.eq(csr.settings)
         owners = {
@@ -198,8 +201,6 @@ class _Wiring:
         m.d.comb += [
             requester.now.eq(nic.now),
             bind.now.eq(nic.now),
-            nic.next_deadline.eq(requester.next_deadline),
-            nic.deadline_valid.eq(requester.deadline_valid),
             bind.room.eq(transmitter.room),
             bind.port_up.eq(self.csr.settings.port_up),
             requester.state_qp.eq(bind.state_qp),
@@ -233,6 +234,39 @@ class _Wiring:
         for plane in range(self.config.planes):
             self._connect(transmitter.ports[plane], wiring.flipped(getattr(nic, f"transmit_{plane}")))
 
+    def _paths(self) -> None:
+        """What feedback and probes say of paths, and the next time at which anything is due."""
+        m, nic = self.module, self.nic
+        requester, bind, prober = self.requester, self.bind, self.prober
+        # The prober's are few and far between.
+        first, second = prober.operation, requester.path
+        m.d.comb += [
+            bind.operation.valid.eq(first.valid | second.valid),
+            bind.operation.payload.eq(Mux(first.valid, first.payload, second.payload)),
+            first.ready.eq(bind.operation.ready),
+            second.ready.eq(bind.operation.ready & ~first.valid),
+        ]
+        self._connect(requester.probe_answer, prober.answer)
+        self._connect(prober.probe, bind.probe)
+        for name in ("scanned", "bad", "went_bad", "changed_qp", "changed_plane", "changed_index"):
+            m.d.comb += getattr(prober, name).eq(getattr(bind, name))
+        m.d.comb += [
+            prober.now.eq(nic.now),
+            requester.probe_qp.eq(prober.state_qp),
+            prober.sending.eq(requester.probe_sending),
+        ]
+        sooner = (prober.next_deadline - requester.next_deadline)[31]
+        m.d.comb += [
+            nic.deadline_valid.eq(requester.deadline_valid | prober.deadline_valid),
+            nic.next_deadline.eq(
+                Mux(
+                    prober.deadline_valid & (sooner | ~requester.deadline_valid),
+                    prober.next_deadline,
+                    requester.next_deadline,
+                )
+            ),
+        ]
+
     def _receive(self) -> None:
         """Port to memory."""
         m, nic = self.module, self.nic
@@ -265,7 +299,6 @@ class _Wiring:
         self._connect(admission.stash, self.immediates.stash)
         self._connect(tracker.advance, self.immediates.advance)
         self._connect(admission.feedback, self.requester.feedback)
-        m.d.comb += [self.requester.path.ready.eq(1), self.requester.probe_answer.ready.eq(1)]
         self._spread(
             "init_broadcast",
             records.receive_init(self.config),

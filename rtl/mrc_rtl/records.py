@@ -37,6 +37,7 @@ __all__ = [
     "image_row_bits",
     "nak_trigger",
     "path_operation",
+    "path_probe",
     "peer_query",
     "peer_update",
     "place_command",
@@ -53,7 +54,6 @@ __all__ = [
     "snapshot_answer",
     "snapshot_request",
     "stash_record",
-    "tail_probe",
     "trace_record",
     "transmit_descriptor",
     "transmit_plan",
@@ -441,9 +441,9 @@ def path_operation(config: NicConfig) -> data.StructLayout:
     )
 
 
-def tail_probe(config: NicConfig) -> data.StructLayout:
-    """A question for a QP's peer about what it received, to leave on ``plane``; the SACK has its number."""
-    return data.StructLayout({"qp": config.qp_bits, "plane": plane_bits(config), "number": 16})
+def path_probe(config: NicConfig) -> data.StructLayout:
+    """A probe that leaves on one entropy value of a QP; the SACK that answers it has its ``number``."""
+    return data.StructLayout({"qp": config.qp_bits, "plane": plane_bits(config), "ev_index": 5, "number": 16})
 
 
 def probe_answer(config: NicConfig) -> data.StructLayout:
@@ -604,5 +604,9 @@ def settings(config: NicConfig) -> data.StructLayout:
             "sack_threshold": 17,  # bytes; a SACK when the trigger count exceeds it
             "base_rtt": 16,  # ticks of 128 ns
             "reorder_window": 16,  # the same; 0: half of base_rtt
+            "probe_interval": 16,  # likewise: between two probes of an EV
+            "probe_doublings": 4,  # of that interval, while nothing answers
+            "probe_successes": 4,  # answers in a row that make an EV GOOD
+            "probe_spacing": 16,  # ticks; 16 probes of the NIC in 16 of them
         }
     )

@@ -142,7 +142,7 @@ class _Watcher(Observer):
 
     def traced(self, host: int, records: Sequence[TraceRecord]) -> None:
         """Keep what a NIC decided."""
-        self._events.note(host, records)
+        self._events.note(host, self._testbed.decisions(host, records))
 
     def advanced(self, time_ps: int) -> None:
         """Show the progress now and then."""

@@ -5,13 +5,14 @@ Source: design.md 3; profile.md 2, 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from mrc_host.errors import ConfigError
 from mrc_host.experiment.application import Host
+from mrc_host.experiment.gateware_trace import as_of_model
 from mrc_host.experiment.nics import NicFactory, NicRequest, verilated_nic
 from mrc_host.experiment.packet_log import PacketLog
 from mrc_host.experiment.phases import Phases
@@ -25,7 +26,7 @@ from mrc_host.fabric.faults.running import RunningFaults
 from mrc_host.fabric.model import Fabric
 from mrc_host.fabric.topology import Topology
 from mrc_host.fabric.usid import UsidPlan
-from mrc_host.nic.base import Nic
+from mrc_host.nic.base import Nic, TraceRecord
 from mrc_host.nic.device import (
     CcProfile,
     Context,
@@ -74,6 +75,8 @@ class Testbed:
         What controllers do to the NICs.
     phases : Phases
         What messages wait for.
+    evs : list of list of int
+        Entropy values of every plane, by place; the same for all queue pairs.
     """
 
     experiment: Experiment
@@ -88,6 +91,7 @@ class Testbed:
     nics: list[Nic] = field(default_factory=list)
     hosts: list[Host] = field(default_factory=list)
     applications: list[Transfer] = field(default_factory=list)
+    evs: list[list[int]] = field(default_factory=list)
 
     def start(self, start_ps: int, limit_ps: int) -> None:
         """Give faults and controllers their times, and let NICs see the links that go down and up.
@@ -100,6 +104,10 @@ class Testbed:
         for change in self.faults.start(start_ps, limit_ps):
             self.nics[change.host].schedule_link(change.time_ps, change.plane, change.up)
         self.script.start(start_ps, self.hosts)
+
+    def decisions(self, host: int, records: Sequence[TraceRecord]) -> Sequence[TraceRecord]:
+        """Return trace records of a host's NIC as a model tells them."""
+        return as_of_model(records, self.evs) if self.nics[host].gateware else records
 
     def close(self) -> None:
         """Free the NICs."""
@@ -192,6 +200,7 @@ def set_up(testbed: Testbed) -> None:
         base_rtt_ps=base_rtt_ps(experiment, topology, config),
     )
     values = EvProfile.by_plane(plan.ev_set(experiment.entropy_values(config)), config.planes)
+    testbed.evs = values
     rtt_ns = -(-settings.base_rtt_ps // 1000)
     ends: list[_End] = []
     for host, nic in enumerate(testbed.nics):

@@ -59,7 +59,7 @@ class _Watcher(Observer):
 
     def traced(self, host: int, records: Sequence[TraceRecord]) -> None:
         """Hand on trace records."""
-        self._instruments.traced(host, records)
+        self._instruments.traced(host, self._testbed.decisions(host, records))
 
 
 def factory_of(run: Run) -> NicKinds:

@@ -317,6 +317,8 @@ def _same_cause(packet: ModelPacket, reply: Packet, cumulative: int) -> bool:
     if reply.opcode == Opcode.SACK:
         seth = reply["seth"]
         offset = seth["ack_psn_offset"]
+        if seth["pr"] or packet.probe:
+            return bool(seth["pr"]) and packet.probe and packet.probe_id == offset & 0xFFFF
         return packet.entropy == seth["entropy"] and (
             packet.acknowledged_psn == seth["cack_psn"] + offset & _PSN or offset == -0x8000
         )

@@ -53,6 +53,10 @@ class Settings:
         "own_address",
         "own_usid",
         "port_administration",
+        "probe_doublings",
+        "probe_interval",
+        "probe_spacing",
+        "probe_successes",
         "reorder_window",
         "sack_threshold",
         "trimming",
@@ -74,6 +78,10 @@ class Settings:
         self.dscp_trimmed_last_hop: int = 16
         self.trimming: bool = False
         self.sack_threshold: int = 16384
+        self.probe_interval: int = 500
+        self.probe_doublings: int = 7
+        self.probe_successes: int = 3
+        self.probe_spacing: int = 66
         self.base_rtt: int = 63
         """Ticks."""
         self.reorder_window: int = 0

@@ -184,10 +184,13 @@ class Nic(ABC):
         Sizes of the NIC.
     memory : numpy array of uint8
         Host memory as the NIC sees it from address 0.
+    gateware : bool
+        Its trace records are those of the gateware (:mod:`mrc_host.experiment.gateware_trace`).
     """
 
     config: NicConfig
     memory: npt.NDArray[np.uint8]
+    gateware: bool = False
 
     @property
     @abstractmethod

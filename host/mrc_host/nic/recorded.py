@@ -48,6 +48,7 @@ class RecordedNic(Nic):
         self._nic = nic
         self.config = nic.config
         self.memory = nic.memory
+        self.gateware = nic.gateware
         self.written: list[WrittenRegister] = []
         self.received: list[list[ReceivedFrame]] = [[] for _ in range(nic.config.planes)]
         self.sent: list[Frame] = []

@@ -76,6 +76,8 @@ class VerilatedNic(Nic):
         The engine cannot be built.
     """
 
+    gateware = True
+
     def __init__(
         self,
         config: NicConfig,

@@ -5,14 +5,17 @@ from operator import or_
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
 from ..records import (
+    CONTROL_IMAGES,
     control_request,
     event_record,
     image_row_bits,
     path_operation,
+    path_probe,
     peer_update,
     plane_bits,
     receive_init,
@@ -46,10 +49,12 @@ class Bind(wiring.Component):
     the next decision. Data wait in their slots; a packet that cannot go now (no plane of its QP has room)
     lets those behind it try. Control packets wait in a short queue for room on their own plane; they come
     first, but after three in a row data are tried, and data leave a plane to the control packet waiting for
-    it. A control packet whose port is down leaves on another plane. It passes over SKIP EVs, up to the end of
-    their rotation, and leaves them as they are. The QP's state is looked at before the choice and again
-    before the plan: data of a QP that no longer sends become a plan that only frees the slot. Whether the
-    port is still up is looked at in the last cycle, and the decision is taken anew when it is not.
+    it. A control packet whose port is down leaves on another plane (a probe, too: its port fell meanwhile,
+    and one answer alone makes no EV GOOD). A probe leaves on the EV that it asks. Other control packets pass
+    over SKIP EVs, up to the end of their rotation, and leave them as they are. The QP's state is looked at
+    before the choice and again before the plan: data of a QP that no longer sends become a plan that only
+    frees the slot. Whether the port is still up is looked at in the last cycle, and the decision is taken
+    anew when it is not.
 
     Parameters
     ----------
@@ -66,6 +71,7 @@ class Bind(wiring.Component):
     ready : stream of ready_slot, in
         The packet written there last may leave. Taken in every cycle.
     control : stream of control_request, in
+    probe : stream of path_probe, in
     plan : stream of transmit_plan, out
     image_read, image_row, image_word, image_data
         Read port of the images for the transmitter; data follow one cycle later.
@@ -108,6 +114,7 @@ class Bind(wiring.Component):
             "packet": In(stream.Signature(slot_packet(config))),
             "ready": In(stream.Signature(ready_slot(config))),
             "control": In(stream.Signature(control_request(config))),
+            "probe": In(stream.Signature(path_probe(config))),
             "plan": Out(stream.Signature(transmit_plan(config))),
             "image_read": In(1),
             "image_row": In(image_row_bits(config)),
@@ -167,14 +174,27 @@ class Bind(wiring.Component):
         m.submodules.images = images = PacketImages(config)
         wiring.connect(m, wiring.flipped(self.packet), images.packet)
         wiring.connect(m, wiring.flipped(self.control), images.control)
+        wiring.connect(m, wiring.flipped(self.probe), images.probe)
+        asked, controlled = self.probe.payload, self.control.payload
+        # Beside the images of control packets: which of them are probes, and on what EV.
+        m.submodules.asks = asks = Memory(
+            shape=data.StructLayout({"asks": 1, "ev_index": 5}), depth=CONTROL_IMAGES, init=[]
+        )
+        ask_write, ask_read = asks.write_port(), asks.read_port(domain="comb")
         m.d.comb += [
             images.hold_control.eq(control_list.full),
             images.done.eq(self.image_done),
             images.done_row.eq(self.image_done_row),
-            control_list.push.eq(images.control_taken),
+            images.now.eq(self.now[16:]),
+            control_list.push.eq(images.control_taken | images.probe_taken),
             control_list.new.image.eq(images.image),
-            control_list.new.qp.eq(self.control.payload.qp),
-            control_list.new.plane.eq(self.control.payload.plane),
+            control_list.new.qp.eq(Mux(images.probe_taken, asked.qp, controlled.qp)),
+            control_list.new.plane.eq(Mux(images.probe_taken, asked.plane, controlled.plane)),
+            ask_write.en.eq(control_list.push),
+            ask_write.addr.eq(images.image),
+            ask_write.data.asks.eq(images.probe_taken),
+            # Zero: the EV of a control packet whose plane has none.
+            ask_write.data.ev_index.eq(asked.ev_index & images.probe_taken.replicate(5)),
             self.ready.ready.eq(1),
             data_list.push.eq(self.ready.valid),
             data_list.new.slot.eq(self.ready.payload.slot),
@@ -240,7 +260,8 @@ class Bind(wiring.Component):
         profile = Signal(8)
         block = Signal.like(values.block)
         discard = Signal()
-        missing = Signal()  # a control packet's plane has no EV
+        missing = Signal()  # a control packet's plane has no EV, or it is a probe
+        given = Signal(5)  # its EV then
         restarted = Signal()
         takes_skip = Signal()  # a control packet has passed over the last EV of a rotation
         scan = Signal(range(config.transmit_slots))
@@ -292,7 +313,8 @@ class Bind(wiring.Component):
             made.qp.eq(qp),
             made.plane.eq(plane),
             made.block.eq(block),
-            made.ev_index.eq(Mux(missing, 0, pick.index)),
+            made.ev_index.eq(Mux(missing, given, pick.index)),
+            ask_read.addr.eq(row),
             # In the cycle of ``leave`` the look-up port still shows this QP: its state comes one cycle later.
             issue.sending.eq(self.state_sending),
             values.read.eq(issue.read),
@@ -351,7 +373,10 @@ class Bind(wiring.Component):
                 m.d.sync += profile.eq(self.state_profile)
                 m.next = "PICK"
                 with m.If(is_control):
-                    m.d.sync += missing.eq(~table.usable.bit_select(plane, 1))
+                    m.d.sync += [
+                        missing.eq(missing | ~table.usable.bit_select(plane, 1) | ask_read.data.asks),
+                        given.eq(ask_read.data.ev_index),
+                    ]
                 with m.Elif(~self.state_sending):
                     m.d.sync += discard.eq(1)
                     m.next = "PICKED"
@@ -384,7 +409,7 @@ class Bind(wiring.Component):
                     m.d.sync += restarted.eq(1)
                     m.next = "PICK"
                     with m.If(restarted):
-                        m.d.sync += missing.eq(1)
+                        m.d.sync += [missing.eq(1), given.eq(0)]
                         with m.If(~is_control):
                             next_packet()
                 with m.Elif(~discard & ~missing & pick.skip & ~takes_skip):

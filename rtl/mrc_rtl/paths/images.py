@@ -7,10 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import NicConfig
 from ..frame_image import header_bytes, image_head, image_lane, image_words
+from ..layouts import PETH as PETH_LAYOUT
 from ..layouts import to_network_order
-from ..records import CONTROL_IMAGES, control_request, image_row_bits
+from ..records import BODY_BITS, CONTROL_IMAGES, control_request, image_row_bits, path_probe
 from ..requester.records import slot_packet
-from ..wire import BTH, ENDPOINT_QPN, METH, RETH, TSETH, Opcode
+from ..wire import BTH, ENDPOINT_QPN, METH, PETH, RETH, TSETH, Opcode
 
 __all__ = ["PacketImages", "image_word_bits"]
 
@@ -26,9 +27,9 @@ def image_word_bits(config: NicConfig) -> int:
 class PacketImages(wiring.Component):
     """Writes packets down as images, a word a cycle; bind reads their heads, the transmitter their words.
 
-    Data and control packets take turns when both wait. A data packet has the image of its slot, a control
-    packet any that is free. Where a packet takes its time both readers share one port, at which the
-    transmitter comes first; else each has its own.
+    Data and control packets take turns when both wait, and probes use the turns that control packets leave.
+    A data packet has the image of its slot, a control packet or probe any that is free. Where a packet takes
+    its time both readers share one port, at which the transmitter comes first; else each has its own.
 
     Parameters
     ----------
@@ -39,10 +40,14 @@ class PacketImages(wiring.Component):
     packet : In(stream of :func:`mrc_rtl.requester.records.slot_packet`)
     control : In(stream of :func:`mrc_rtl.records.control_request`)
         Taken with the last word, a cycle before that is in the memory; ready does not depend on valid.
+    probe : In(stream of :func:`mrc_rtl.records.path_probe`)
+        Likewise.
+    now : In(16)
+        Ticks: the time of a probe.
     hold_control : In(1)
-        Begin with no control packet.
-    control_taken, image : Out
-        In this cycle the control packet is taken; the number of its image.
+        Begin with no control packet or probe.
+    control_taken, probe_taken, image : Out
+        In this cycle the control packet or the probe is taken; the number of its image.
     done, done_row : In
         Pulse: the image is not read any more.
     ask, ask_row : In
@@ -66,8 +71,11 @@ class PacketImages(wiring.Component):
             {
                 "packet": In(stream.Signature(slot_packet(config))),
                 "control": In(stream.Signature(control_request(config))),
+                "probe": In(stream.Signature(path_probe(config))),
+                "now": In(16),
                 "hold_control": In(1),
                 "control_taken": Out(1),
+                "probe_taken": Out(1),
                 "image": Out(range(CONTROL_IMAGES)),
                 "done": In(1),
                 "done_row": In(row),
@@ -96,35 +104,44 @@ class PacketImages(wiring.Component):
         read_port = memory.read_port()
 
         # Which word of which kind of packet is written: a number, and one bit for each.
-        is_control = Signal()
+        is_control, is_probe = Signal(), Signal()
         word = Signal(word_bits)
         data_at = Signal(image_words(config, control=False), init=1)
         control_at = Signal(image_words(config, control=True))
+        probe_at = Signal(image_words(config, control=True))
         write = Signal()
         last = Signal()
-        next_control = Signal()
+        next_control, next_probe = Signal(), Signal()
         used = Signal(CONTROL_IMAGES)
+        may = Signal()
         m.d.comb += [
-            write.eq(Mux(is_control, self.control.valid, self.packet.valid)),
-            last.eq(data_at[-1] | control_at[-1]),
-            next_control.eq(~is_control & self.control.valid & ~self.hold_control & ~used.all()),
+            write.eq(Mux(is_control, self.control.valid, Mux(is_probe, self.probe.valid, self.packet.valid))),
+            last.eq(data_at[-1] | control_at[-1] | probe_at[-1]),
+            may.eq(~is_control & ~is_probe & ~self.hold_control & ~used.all()),
+            next_control.eq(may & self.control.valid),
+            next_probe.eq(may & ~self.control.valid & self.probe.valid),
             self.packet.ready.eq(data_at[-1]),
             self.control.ready.eq(control_at[-1]),
+            self.probe.ready.eq(probe_at[-1]),
         ]
         with m.If(last | ~write):
             m.d.sync += [
                 is_control.eq(next_control),
+                is_probe.eq(next_probe),
                 word.eq(0),
-                data_at.eq(~next_control),
+                data_at.eq(~(next_control | next_probe)),
                 control_at.eq(next_control),
+                probe_at.eq(next_probe),
             ]
         with m.Else():
-            m.d.sync += [word.eq(word + 1), data_at.eq(data_at << 1), control_at.eq(control_at << 1)]
-        # Each word of either kind has a register that is zero unless it is its turn: a flip-flop's reset
+            m.d.sync += [word.eq(word + 1)]
+            m.d.sync += [at.eq(at << 1) for at in (data_at, control_at, probe_at)]
+        # Each word of each kind has a register that is zero unless it is its turn: a flip-flop's reset
         # costs nothing, and a sum takes half the LUTs of a multiplexer. The memory is written a cycle later.
         written: list[Value] = [Const(0, 1)] * width
-        for at, kind in ((data_at, "data"), (control_at, "control")):
-            image = self._data_image(m) if kind == "data" else self._control_image(m)
+        images = {"data": self._data_image, "control": self._control_image, "probe": self._probe_image}
+        for at, (kind, drawn) in zip((data_at, control_at, probe_at), images.items(), strict=True):
+            image = drawn(m)
             for number in range(len(at)):
                 bits = image[number * width : (number + 1) * width]
                 used_bits = [n for n, bit in enumerate(bits) if bit is not None]
@@ -141,8 +158,8 @@ class PacketImages(wiring.Component):
         m.d.sync += [
             writing.eq(write),
             written_word.eq(word),
-            written_row.eq(Mux(is_control, self.image, self.packet.payload.slot)),
-            written_row[-1].eq(is_control),
+            written_row.eq(Mux(is_control | is_probe, self.image, self.packet.payload.slot)),
+            written_row[-1].eq(is_control | is_probe),
         ]
         m.d.comb += [
             write_port.en.eq(writing),
@@ -155,13 +172,17 @@ class PacketImages(wiring.Component):
         for image in reversed(range(CONTROL_IMAGES)):
             with m.If(~used[image]):
                 m.d.comb += free.eq(image)
-        with m.If(~is_control):
+        with m.If(~is_control & ~is_probe):
             m.d.sync += self.image.eq(free)
         done = self.done & self.done_row[-1]
-        come = (self.control_taken << self.image)[:CONTROL_IMAGES]
+        taken = self.control_taken | self.probe_taken
+        come = (taken << self.image)[:CONTROL_IMAGES]
         gone = (done << self.done_row[:-1])[:CONTROL_IMAGES]
-        m.d.comb += self.control_taken.eq(self.control.valid & self.control.ready)
-        with m.If(self.control_taken | done):
+        m.d.comb += [
+            self.control_taken.eq(self.control.valid & self.control.ready),
+            self.probe_taken.eq(self.probe.valid & self.probe.ready),
+        ]
+        with m.If(taken | done):
             m.d.sync += used.eq((used | come) & ~gone)
 
         # Read.
@@ -192,6 +213,7 @@ class PacketImages(wiring.Component):
                 ~(
                     self.packet.valid
                     | self.control.valid
+                    | self.probe.valid
                     | writing
                     | self.ask
                     | wanted
@@ -254,3 +276,17 @@ class PacketImages(wiring.Component):
             psn=packet.psn,
         )
         return self._image(head.as_value(), bth, packet.body)
+
+    def _probe_image(self, m: Module) -> list[Value | None]:
+        head = Signal(image_head(self.config), name="probe_head")
+        peth = Signal(PETH_LAYOUT)
+        stamp = TSETH["ftype"].default
+        m.d.comb += [
+            head.body_words.eq(PETH.bytes // 4),
+            peth.probe_id.eq(self.probe.payload.number),
+            peth.tx_timestamp.eq(self.now),
+            peth.ftype.eq(stamp),
+        ]
+        body = Cat(Const(0, BODY_BITS - PETH.bits), peth)
+        bth = header_bytes(BTH, opcode=Const(Opcode.PROBE, 8))
+        return self._image(head.as_value(), bth, body)

@@ -71,6 +71,8 @@ class Requester(wiring.Component):
     counter : stream of counter_event, out
     state_qp, state_sending, state_profile : qp_bits, 1, 8
         Look-up for bind: the QP may send, and its array of entropy values, one cycle after ``state_qp``.
+    probe_qp, probe_sending : qp_bits, 1
+        Likewise for the prober.
     settings
         Static registers; base_rtt, reorder_window and enable are used.
     now : 48
@@ -107,6 +109,8 @@ class Requester(wiring.Component):
                 "state_qp": In(config.qp_bits),
                 "state_sending": Out(1),
                 "state_profile": Out(8),
+                "probe_qp": In(config.qp_bits),
+                "probe_sending": Out(1),
                 "settings": In(settings_layout(config)),
                 "now": In(48),
                 "next_deadline": Out(32),
@@ -224,7 +228,10 @@ class Requester(wiring.Component):
         m.submodules.sequence = sequence = ClearSequence(config.qps)
         state_write = states.write_port()
         state_read = states.read_port(transparent_for=[state_write])
+        probe_read = states.read_port()  # a probe too many or too few does no harm
         m.d.comb += [
+            probe_read.addr.eq(self.probe_qp),
+            self.probe_sending.eq(probe_read.data.sending),
             state_read.addr.eq(self.state_qp),
             self.state_sending.eq(state_read.data.sending),
             self.state_profile.eq(state_read.data.profile),
