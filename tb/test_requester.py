@@ -32,7 +32,11 @@ WIDTH = runner.parameters().get("width", 64)
 #: congestion windows and QPs that go back at 64 bit, as in *small*.
 CONFIGS = {
     width: NicConfig().with_(
-        data_width=width, transmit_slots=slots, congestion_control=width > 64, go_back_n=width > 64
+        data_width=width,
+        transmit_slots=slots,
+        congestion_control=width > 64,
+        go_back_n=width > 64,
+        loss_inference=True,
     )
     for width, slots in ((64, 4), (128, 4), (512, 8))
 }

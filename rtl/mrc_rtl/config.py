@@ -65,6 +65,8 @@ class NicConfig:
         Width of the AXI4 address in bits, 32 to 64.
     congestion_control : bool
         Adds a congestion window for every QP; no gates and no block RAM when false.
+    loss_inference : bool
+        SACKs prove losses (RACK); without, timers alone find them, with no gates.
     go_back_n : bool
         Adds the QP type go-back-N with an in-order responder, the single-path baseline; no gates when false.
     trace : bool
@@ -94,6 +96,7 @@ class NicConfig:
     placements: int = 8
     address_width: int = 32
     congestion_control: bool = False
+    loss_inference: bool = False
     go_back_n: bool = False
     trace: bool = False
 
@@ -193,7 +196,7 @@ class NicConfig:
             planes=4, data_width=128, clock_ps=4_000, mtu=4096, qps=16, mpr_psns=1024, evs_per_plane=32,
             ev_profiles=16, send_queue_depth=64, receive_queue_depth=64, memory_regions=32,
             completion_queues=8, receive_buffer_bytes=16_384, transmit_slots=4, address_width=64,
-            congestion_control=True, go_back_n=True,
+            congestion_control=True, loss_inference=True, go_back_n=True,
         )  # fmt: skip
 
     @classmethod
@@ -203,7 +206,7 @@ class NicConfig:
             planes=8, data_width=512, clock_ps=4_000, mtu=4096, qps=256, mpr_psns=1024, evs_per_plane=32,
             ev_profiles=64, send_queue_depth=64, receive_queue_depth=64, memory_regions=256,
             completion_queues=16, receive_buffer_bytes=16_384, transmit_slots=8, placements=16,
-            address_width=64, congestion_control=True, go_back_n=True,
+            address_width=64, congestion_control=True, loss_inference=True, go_back_n=True,
         )  # fmt: skip
 
     @classmethod
@@ -213,5 +216,5 @@ class NicConfig:
             planes=4, data_width=128, clock_ps=4_000, mtu=4096, qps=4, mpr_psns=128, evs_per_plane=8,
             ev_profiles=4, send_queue_depth=64, receive_queue_depth=64, memory_regions=8,
             completion_queues=4, receive_buffer_bytes=16_384, transmit_slots=4, address_width=32,
-            congestion_control=True, go_back_n=True,
+            congestion_control=True, loss_inference=True, go_back_n=True,
         )  # fmt: skip

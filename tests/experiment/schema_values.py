@@ -285,6 +285,7 @@ PARAMETERS: dict[str, list[object]] = {
     "placements": [2, 16],
     "address_width": [32, 64],
     "congestion_control": [True, False],
+    "loss_inference": [True, False],
     "go_back_n": [True, False],
     "trace": [True, False],
 }

@@ -56,6 +56,7 @@ class _Sizes:
     completion_queues: int
     immediates: int
     congestion_control: int
+    loss_inference: int
     go_back_n: int
 
 

@@ -46,7 +46,7 @@ def send_context(config: NicConfig) -> data.StructLayout:
         :class:`mrc_rtl.tables.QpState`.
     ``psns``
         Next new PSN, and oldest PSN without a cumulative SACK; how many behind that one are known to be
-        ``held`` by the peer, and how many it has ``reported`` to hold.
+        ``held`` by the peer, and how many it has ``reported`` to hold, with ``config.loss_inference``.
     ``queue``
         Requests as counters: ``completed`` counts from 0 and is the MSN of the oldest incomplete request;
         ``open`` and ``posted`` count modulo twice the ring; ``immediates`` are opened and not completed.
@@ -59,11 +59,13 @@ def send_context(config: NicConfig) -> data.StructLayout:
         ``config.go_back_n``: everything from this PSN on is sent again before anything new.
     """
     going_back = {"resend": 24, "resending": 1} if config.go_back_n else {}
-    slot, held = send_slot_bits(config), config.psn_ring_bits + 1
+    count = config.psn_ring_bits + 1
+    known = {"held": count, "reported": count} if config.loss_inference else {}
+    slot = send_slot_bits(config)
     return data.StructLayout(
         {
             "state": 3,
-            "psns": data.StructLayout({"next": 24, "unacked": 24, "held": held, "reported": held}),
+            "psns": data.StructLayout({"next": 24, "unacked": 24, **known}),
             "queue": data.StructLayout(
                 {"completed": 24, "open": slot + 1, "posted": slot + 1, "immediates": slot + 1}
             ),

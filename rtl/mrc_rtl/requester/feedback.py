@@ -127,7 +127,8 @@ def add_states(s: "Sequencer") -> None:
             with m.If(~some):
                 judge_losses()
     with m.State("MERGE"):
-        m.d.sync += s.context.psns.held.eq(s.context.psns.held + s.merge_new)
+        if s.config.loss_inference:
+            m.d.sync += s.context.psns.held.eq(s.context.psns.held + s.merge_new)
         with m.If(s.merge_done):
             with m.If(s.merge_beyond):
                 s.count(GlobalCounter.FEEDBACK_IGNORED)

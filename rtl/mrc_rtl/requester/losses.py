@@ -48,6 +48,8 @@ def add(s: "Sequencer") -> None:
     s.losing = Signal()  # in this cycle the packet looked up is taken for lost
     s.left = Signal(bits)
     s.passing = Signal()
+    if not config.loss_inference:
+        return
     m.submodules.settled = settled = Memory(shape=24, depth=config.qps * config.planes, init=[])
     read_port, write_port = settled.read_port(), settled.write_port()
     m.d.comb += [
@@ -61,7 +63,10 @@ def add(s: "Sequencer") -> None:
 
 def begin(s: "Sequencer") -> None:
     """Behind the host's command that begins a QP: nothing is settled from its first PSN on."""
-    s.m.d.sync += s.proof.plane.eq(0)
+    if not s.config.loss_inference:
+        return
+    psns = s.context.psns
+    s.m.d.sync += [s.proof.plane.eq(0), psns.held.eq(0), psns.reported.eq(0)]
     s.m.next = "BEGIN"
 
 
@@ -71,6 +76,9 @@ def pass_by(s: "Sequencer") -> None:
     While the peer holds PSNs behind it, those passed by are counted one by one.
     """
     m, psns = s.m, s.context.psns
+    if not s.config.loss_inference:
+        m.d.sync += psns.unacked.eq(s.look_psn)
+        return
     with m.If(psns.held.any()):
         m.d.comb += [s.feedback.ready.eq(0), s.origin.eq(Origin.UNACKED)]
         m.d.sync += [s.left.eq(s.relative), s.passing.eq(0)]
@@ -108,9 +116,15 @@ def judge_proof(s: "Sequencer") -> None:
 
     The answer to a probe of the tail always is looked into, one to a prober's never.
     """
+    if not s.config.loss_inference:
+        return
     number = s.seth.ack_psn_offset.as_unsigned()
     certain = s.remembered & s.same_ev & s.sampled
-    s.m.d.sync += s.walks.eq(Mux(s.seth.pr, ~number[-1], certain & (s.proof.again | s.proof_ahead)))
+    walks = Mux(s.seth.pr, ~number[-1], certain & (s.proof.again | s.proof_ahead))
+    if s.config.go_back_n:
+        # Its peer drops what comes behind a gap, so nothing is overtaken.
+        walks &= ~s.settings.go_back_n
+    s.m.d.sync += s.walks.eq(walks)
 
 
 def note_report(s: "Sequencer") -> None:
@@ -118,6 +132,8 @@ def note_report(s: "Sequencer") -> None:
 
     A SACK that was overtaken by another one says less than that one did.
     """
+    if not s.config.loss_inference:
+        return
     reported, count = s.context.psns.reported, s.cc_state.ooo_count
     more = Signal.like(reported)
     s.m.d.comb += more.eq(count[: len(reported)] | count[len(reported) :].any().replicate(len(reported)))
@@ -133,6 +149,9 @@ def _selective(s: "Sequencer") -> Signal:
 def judge(s: "Sequencer", end: Callable[[], None]) -> None:
     """Behind the merge of a bitmap: begin to look for losses, or end the operation."""
     m = s.m
+    if not s.config.loss_inference:
+        end()
+        return
     with m.If(s.walks):
         m.d.comb += s.origin.eq(Mux(_selective(s), Origin.SETTLED, Origin.UNACKED))
         m.next = "PLACE"
@@ -157,6 +176,8 @@ def add_states(s: "Sequencer", end: Callable[[], None]) -> None:
     Source: profile.md 4, rules (i) to (iii); protocol.md 7-Q19.
     """
     m, config, psns, attributes = s.m, s.config, s.context.psns, s.attributes
+    if not config.loss_inference:
+        return
     ring = config.psn_ring_bits
     selective = _selective(s)
     seen = Signal()  # the tracker's answer belongs to the PSN before the one looked at

@@ -205,8 +205,6 @@ def _host(s: "Sequencer") -> None:
                 context.queue.eq(0),
                 context.psns.next.eq(s.aimed),
                 context.psns.unacked.eq(s.look_psn),
-                context.psns.held.eq(0),
-                context.psns.reported.eq(0),
                 context.progress.ack_next.eq(s.look_psn),
             ]
             losses.begin(s)
