@@ -9,6 +9,7 @@ Timing: simulated.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_a_curve_has_a_line_for_each_swept_case_and_a_place_for_zero(tmp_path: P
     assert figure.name == "curve-fct_us_p50-spurious_ratio"
     assert ">0</text>" in figure.svg and figure.svg.count('class="mark') == 3
     assert study_report(judge_study(study, points), [figure]).count(figure.svg) == 1
+
+
+def test_runs_that_did_not_finish_are_named(tmp_path: Path) -> None:
+    points = [point("a", 1, 1.0), point("a", 2, 1.0), point("b", 1, 1.0), point("b", 2, 1.0)]
+    assert judge_study(compared(tmp_path, at_most=9), points).unfinished == ""
+    points[2] = replace(points[2], complete=False)
+    result = judge_study(compared(tmp_path, at_most=9), points)
+    assert result.unfinished == "1 of 4 runs did not finish: b seed 1"
+    assert result.unfinished in study_report(result)
 
 
 def test_one_bad_seed_fails_a_case(tmp_path: Path) -> None:

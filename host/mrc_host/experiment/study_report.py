@@ -38,6 +38,7 @@ def study_report(result: StudyResult, figures: Sequence[Figure] = ()) -> str:
             f"<h1>{escape(study.title or study.name)}{variant}</h1>",
             f"<p>{escape(study.description)}</p>",
             f"<p><strong>{result.verdict}</strong>: {len(result.points)} runs, {len(study.cases)} cases.</p>",
+            f"<p><strong>{escape(result.unfinished)}</strong></p>",
             '<p>Figures over the settings in which the runs differ: <a href="sweep.html">sweep.html</a>.</p>',
             "<h2>Criteria</h2>",
             _criteria(result),

@@ -287,4 +287,6 @@ def _print(result: StudyResult, console: Console) -> None:
     for point in result.points:
         if point.error:
             console.print(f"{point.case}, seed {point.seed}: {point.error}", style="bold red")
+    if result.unfinished:
+        console.print(result.unfinished, style="bold yellow")
     console.print(f"[{STYLES[result.verdict]}]{result.verdict}[/]  ", end="")

@@ -89,6 +89,19 @@ class StudyResult:
     judgements: list[Judgement]
     verdict: str
 
+    @property
+    def unfinished(self) -> str:
+        """Which runs did not transfer everything before they were given up; empty when none."""
+        names = [
+            f"{item.case} seed {item.seed}" for item in self.points if not item.complete and not item.error
+        ]
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        return (
+            f"{len(names)} of {len(self.points)} runs did not finish: {', '.join(names[:4])}{more}"
+            if names
+            else ""
+        )
+
     def values(self, case: str, metric: str) -> list[float]:
         """Values of a metric in a case, seed by seed; seeds without a value are left out."""
         found = [point.value(metric) for point in self.points if point.case == case]
