@@ -1,4 +1,4 @@
-"""The register block on a bus that hesitates, with its rows powered up random.
+"""The register block on a bus that hesitates, with its rows powered up all ones.
 
 Sweep: every constant and every setting of the map; small configuration.
 Stimulus: reads and writes by an AXI4-Lite agent, all five channels pausing at random.

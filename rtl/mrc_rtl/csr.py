@@ -30,8 +30,10 @@ _RESERVED = 4
 #: Marks a lower word of a wide register, in place of the number of words below; no register has three words.
 _COLLECTS = 2
 
-#: What never changes and is mostly zeros takes fewer LUTs than a block RAM is worth.
-_TABLE = {"rom_style": "logic", "ram_style": "logic"}
+#: Rows of the map, in 32-bit words, of which the last quarter is unused; settings and constants come first.
+_ROWS = 256
+_HELD = _ROWS // 2
+_DATA_LAST = 159
 
 _OKAY = 0b00
 _SLVERR = 0b10
@@ -43,8 +45,9 @@ class CsrBlock(wiring.Component):
     What can be read back without looking at the engine stands in one memory of 32-bit rows: constants and
     reset values are copied into it after reset, settings are written by the host, the data buffer by both
     sides. So reading costs a memory, not a multiplexer over every register. What a row may do, its mask and
-    its value after reset stand in a memory that is never written. A register of several words collects
-    its lower words in a shift register; the write of its highest word applies it and then fills in the rows.
+    its value after reset stand in places of the same memory that no row uses and that are never written: an
+    access looks there first, in a cycle in which no command reads. A register of several words collects its
+    lower words in a shift register; the write of its highest word applies it and then fills in the rows.
 
     One access runs at a time. A write waits until the running command is done and its own doorbell is taken.
 
@@ -143,14 +146,18 @@ class CsrBlock(wiring.Component):
                         rows[register.address(index, word) // 4] = register.reset >> 32 * word & 0xFFFFFFFF
         return rows
 
-    def _facts(self, row_count: int) -> list[int]:
-        """Contents of the fixed memory: reset values of the rows, then what each row may do.
+    def _contents(self) -> list[int]:
+        """Contents of the memory when the engine is configured: all ones in rows, and what is never written.
 
-        The latter is the mask of a write, readable, writable, and how a register of several words is written:
-        1 to 3 words below the one that applies it, or :data:`_COLLECTS` for a lower word.
+        A row's value after reset stands one map behind it, what it may do half a map behind that; of rows
+        without a value after reset the latter stands in the last quarter of the rows. It is the mask of a
+        write, readable, writable, and how a register of several words is written: 1 to 3 words below the one
+        that applies it, or :data:`_COLLECTS` for a lower word.
         """
-        initial = self._initial_rows()
-        facts = [0] * row_count
+        contents = [(1 << 36) - 1] * (_ROWS * 3 // 4) + [0] * (_ROWS * 5 // 4)
+        for row, value in self._initial_rows().items():
+            assert row < _HELD, "only the first half of the map has values after reset"
+            contents[_ROWS + row] = value
         for register in register_map():
             setting = register.kind is RegisterKind.SETTING
             for index in range(self._elements(register)):
@@ -159,10 +166,11 @@ class CsrBlock(wiring.Component):
                     wide = 0
                     if setting:
                         wide = register.words - 1 if word == register.words - 1 else _COLLECTS
-                    facts[register.address(index, word) // 4] = (
-                        mask | register.readable << 32 | register.writable << 33 | wide << 34
-                    )
-        return [initial.get(row, 0) for row in range(row_count)] + facts
+                    row = register.address(index, word) // 4
+                    assert row < _ROWS * 3 // 4, "the last quarter of the map is unused"
+                    place = row + _ROWS + _HELD if row < _HELD else row + _ROWS // 4
+                    contents[place] = mask | register.readable << 32 | register.writable << 33 | wide << 34
+        return contents
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -173,21 +181,11 @@ class CsrBlock(wiring.Component):
             config.planes, init=described["port_administration"].reset & (1 << config.planes) - 1
         )
 
-        row_count = (
-            1
-            << max(
-                register.address(register.count - 1, register.words - 1) // 4 for register in described
-            ).bit_length()
-        )
-        row_bits = (row_count - 1).bit_length()
-        m.submodules.rows = rows = Memory(shape=32, depth=row_count, init=[])
+        row_bits = (_ROWS - 1).bit_length()
+        m.submodules.rows = rows = Memory(shape=36, depth=2 * _ROWS, init=self._contents())
         row_read, row_write = rows.read_port(), rows.write_port()
         fact_shape = data.StructLayout({"mask": 32, "readable": 1, "writable": 1, "wide": 2})
-        m.submodules.facts = facts = Memory(
-            shape=36, depth=2 * row_count, init=self._facts(row_count), attrs=_TABLE
-        )
-        fact_read = facts.read_port()
-        fact = data.View(fact_shape, fact_read.data)
+        fact = data.View(fact_shape, row_read.data)  # of the row, one cycle after ``looks``
         m.submodules.commands = commands = TableCommands()
         for table in TableId:
             wiring.connect(
@@ -200,18 +198,21 @@ class CsrBlock(wiring.Component):
         value = Signal(32)
         all_strobes = Signal()
         m.d.comb += row.eq(address[2:])
-        aligned = ~(address[:2].any() | address[2 + row_bits :].any())
+        beyond = address[2 + row_bits :].any() | (row[-2:] == 0b11)
+        aligned = ~(address[:2].any() | beyond)
 
         def row_of(name: str) -> int:
             return described[name].offset // 4
 
         data_first = row_of("data")
+        assert data_first == _HELD and data_first + described["data"].count - 1 == _DATA_LAST
 
-        # What the row is, one cycle after its number; the value after reset while the rows are filled.
+        # Where the memory says what the row is, or its value after reset.
         filling = Signal()
+        looks = Signal()
+        fact_place = Cat(row[:6], row[6] | row[7], ~filling | row[7], ~row[7])
         settings_write = Signal()  # apply the value to the setting at this row
         shadow = [Signal(32, name=f"shadow{n}") for n in range(3)]
-        m.d.comb += fact_read.addr.eq(Cat(row, ~filling))
         with m.If(settings_write):
             with m.Switch(row):
                 for register in described:
@@ -236,7 +237,7 @@ class CsrBlock(wiring.Component):
             commands.write.eq(part(command, "write")),
             commands.count.eq(part(command, "count")),
             commands.index.eq(part(command, "index")),
-            commands.read_data.eq(row_read.data),
+            commands.read_data.eq(row_read.data[:32]),
         ]
         ring_error = Signal()
         streams = {
@@ -345,7 +346,7 @@ class CsrBlock(wiring.Component):
         m.d.comb += [
             masked.eq((value | filled.replicate(32)) & fact.mask),
             memory_row.eq(Mux(commands.busy, data_first | commands.row, row)),
-            row_read.addr.eq(memory_row),
+            row_read.addr.eq(Mux(looks, fact_place, memory_row)),
             row_write.addr.eq(memory_row),
             row_write.data.eq(masked | (shadow[2] & lower_words.replicate(32)) | commands.store_data),
             row_write.en.eq(commands.store | store_value | store_shadow),
@@ -367,11 +368,12 @@ class CsrBlock(wiring.Component):
         take_write = bus.awvalid & bus.wvalid & ~commands.busy & ~(bus.arvalid & was_write)
         with m.FSM() as machine:
             with m.State("FILL"):
-                m.d.comb += filling.eq(1)
+                m.d.comb += [filling.eq(1), looks.eq(1)]
                 m.next = "FILL_ROW"
             with m.State("FILL_ROW"):
-                # Of a value of all ones the masked bits are the row's value after reset.
-                m.d.comb += [store_value.eq(1), filled.eq(1)]
+                # Of a value of all ones the masked bits are the row's value after reset; the data buffer has
+                # none, and the value is zero. Behind it stands what is never written.
+                m.d.comb += [store_value.eq(row <= _DATA_LAST), filled.eq(~row[-1])]
                 m.d.sync += address[2 : 2 + row_bits].eq(row + 1)
                 m.next = "FILL"
                 with m.If(row.all()):
@@ -390,10 +392,14 @@ class CsrBlock(wiring.Component):
                     m.d.sync += [address.eq(bus.araddr), was_write.eq(0)]
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.next = "READ"
-                with m.If(was_write):
-                    m.next = "JUDGE"
+                m.d.comb += looks.eq(~commands.reads)
+                with m.If(looks):
+                    m.next = "READ"
+                    with m.If(was_write):
+                        m.next = "JUDGE"
             with m.State("JUDGE"):
+                # No command runs, and the mask is needed once more.
+                m.d.comb += looks.eq(1)
                 # What the memory says of the row is too late to decide anything in the same cycle.
                 fits = fact.writable & aligned & all_strobes & ~ring_error
                 starts = row == row_of("command")
@@ -452,6 +458,11 @@ class CsrBlock(wiring.Component):
                     m.next = "ANSWER"
                 with m.Elif(~commands.busy):
                     m.next = "READ_ROW"
+                with m.Else():
+                    m.next = "AWAIT_COMMAND"
+            with m.State("AWAIT_COMMAND"):
+                with m.If(~commands.busy):
+                    m.next = "READ_ROW"
             with m.State("READ_ROW"):
                 m.d.comb += take_row.eq(1)
                 m.d.sync += response.eq(_OKAY)
@@ -465,7 +476,7 @@ class CsrBlock(wiring.Component):
         with m.If(machine.ongoing("READ")):
             m.d.sync += bus.rdata.eq(state)
         with m.Elif(take_row):
-            m.d.sync += bus.rdata.eq(row_read.data)
+            m.d.sync += bus.rdata.eq(row_read.data[:32])
         with m.If(clear_value):
             m.d.sync += value.eq(0)
         with m.Elif(load_value):

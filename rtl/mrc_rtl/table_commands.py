@@ -44,6 +44,8 @@ class TableCommands(wiring.Component):
         A command runs; the last one was refused.
     row : 5
         32-bit row of the buffer that is read or written.
+    reads : 1
+        ``row`` is read in this cycle.
     read_data : 32
         The row, one cycle after ``row``.
     store, store_data : 1, 32
@@ -65,6 +67,7 @@ class TableCommands(wiring.Component):
                 "busy": Out(1),
                 "error": Out(1),
                 "row": Out(5),
+                "reads": Out(1),
                 "read_data": In(32),
                 "store": Out(1),
                 "store_data": Out(32),
@@ -160,9 +163,10 @@ class TableCommands(wiring.Component):
                 m.d.sync += asking.eq(1 << table)
                 m.next = "ASK"
             with m.State("READ_LOW"):
+                m.d.comb += self.reads.eq(1)
                 m.next = "READ_HIGH"
             with m.State("READ_HIGH"):
-                m.d.comb += high_row.eq(1)
+                m.d.comb += [high_row.eq(1), self.reads.eq(1)]
                 m.d.sync += low.eq(self.read_data)
                 m.next = "TAKE_HIGH"
             with m.State("TAKE_HIGH"):

@@ -352,6 +352,39 @@ def test_a_write_waits_for_the_command_and_state_can_be_read():
     simulate(dut, bench)
 
 
+@pytest.mark.parametrize("offset", range(6))
+def test_reads_while_a_command_reads_the_buffer(offset):
+    """What a row may do stands in the memory of the data buffer: neither reader takes the other's cycle."""
+    dut = CsrBlock(SMALL)
+    owner = Owner(dut.table_qp_send, offset, (0, 1))
+    words = [random.Random(offset).getrandbits(64) for _ in range(16)]
+
+    async def bench(ctx, master):
+        for number, word in enumerate(words):
+            assert await master.write(MAP["data"].address(2 * number), word & 0xFFFFFFFF) == OKAY
+            assert await master.write(MAP["data"].address(2 * number + 1), word >> 32) == OKAY
+        command = MAP["command"].pack(table=TableId.QP_SEND, write=1, count=16, index=5)
+        await master.put("command", command)
+        for _ in range(offset):
+            await ctx.tick()
+        polls = 0
+        while await master.get("command_status"):
+            polls += 1
+            assert (await master.read(MAP["command"].address(0)))[0] == SLVERR
+            assert await master.get("port_status") == 0
+        assert polls > 2
+        assert owner.entries == {5: words}
+        # A row of the map waits for the command, and is right then.
+        await master.put("command", command)
+        for _ in range(offset):
+            await ctx.tick()
+        assert await master.get("magic") == constant_value(MAP["magic"], SMALL)
+        assert await master.get("command_status") == 0
+        assert not MAP["command"].readable
+
+    simulate(dut, bench, owner.run)
+
+
 def test_doorbells():
     dut = CsrBlock(SMALL)
     random_ = random.Random(2)
