@@ -106,6 +106,8 @@ class SendSide(wiring.Component):
         handed = Signal(self.config.planes)
         m.d.sync += handed.eq(offered)
         m.d.comb += [
+            bind.path_qp.eq(requester.path_qp),
+            requester.path_there.eq(bind.path_there),
             requester.state_qp.eq(bind.state_qp),
             bind.state_sending.eq(requester.state_sending),
             bind.state_profile.eq(requester.state_profile),

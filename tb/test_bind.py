@@ -238,12 +238,36 @@ async def one_does_not_block(dut) -> None:
     await bench.until(lambda: len(bench.completions) == 2, 500, "completion")
     assert bench.data[-1]["plane"] == 1
     # One that is stopped frees its slots at once, whatever the planes do.
-    await set_evs(bench, 0, 1, 0)
+    bench.blocked_planes = (1 << PLANES) - 1
     await send(bench, 0, 3, 1)
     await bench.run(200)
-    bench.blocked_planes = (1 << PLANES) - 1
     assert await bench.write_qp(0, state=0)
     assert len(bench.discarded) == 3 and len(bench.free_slots) == CONFIG.transmit_slots
+    await bench.quiet()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def stranded(dut) -> None:
+    """A QP that loses its last plane with all slots full of its packets keeps no slot; its timer resumes."""
+    bench = await begin(dut)
+    for qp in range(2):
+        await bench.start_qp(qp, evs=3, timeout=5)
+    bench.blocked_planes = (1 << PLANES) - 1
+    await send(bench, 0, 12)
+    await bench.until(lambda: len(bench.free_slots) < 2, 1000, "slots to fill")
+    for plane in range(PLANES):
+        await set_evs(bench, 0, plane, 0)
+    bench.blocked_planes = 0
+    await send(bench, 1, 30)
+    await bench.until(lambda: bench.completions, 5000, "completion of the other QP")
+    assert bench.completions[0]["qp"] == 1 and all(packet["qp"] == 1 for packet in bench.data)
+    # What was in the slots and on its way to them is lost; nothing else was handed out meanwhile.
+    lost = len(bench.discarded)
+    print(f"planes {PLANES}: {lost} packets lost")
+    assert CONFIG.transmit_slots <= lost <= 2 * CONFIG.transmit_slots + 4
+    await set_evs(bench, 0, 1, 7)
+    await bench.until(lambda: len(bench.completions) == 2, 200_000, "completion after the timer")
+    assert all(packet["plane"] == 1 for packet in bench.data if packet["qp"] == 0)
     await bench.quiet()
 
 

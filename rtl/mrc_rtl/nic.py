@@ -203,6 +203,8 @@ class _Wiring:
             bind.now.eq(nic.now),
             bind.room.eq(transmitter.room),
             bind.port_up.eq(self.csr.settings.port_up),
+            bind.path_qp.eq(requester.path_qp),
+            requester.path_there.eq(bind.path_there),
             requester.state_qp.eq(bind.state_qp),
             bind.state_sending.eq(requester.state_sending),
             bind.state_profile.eq(requester.state_profile),

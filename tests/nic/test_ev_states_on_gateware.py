@@ -2,8 +2,8 @@
 
 Stimulus: two engines exchange messages; a controller denies entropy values while packets are under way, and
     allows them again. Events of an engine, as its register shows them, for QPs and EVs that exist and others.
-Checks: values that are denied do not leave any more, and come back; queries; what becomes of events, with
-    exact counts of those lost; every byte.
+Checks: values that are denied do not leave any more, and come back; a QP without any left holds up no other;
+    queries; what becomes of events, with exact counts of those lost; every byte.
 Timing: the quickstart engine, shared with other tests; every run is bounded in simulated time.
 """
 
@@ -11,7 +11,10 @@ import pytest
 from control import check_refused, make_context
 from exchange import MICROSECOND, TWO_HOSTS, Bed
 
-from mrc_host.nic.device import EvKey, EvState, EvStateChange, QpErrorReason
+from mrc_host.fabric.spec import parse_topology
+from mrc_host.fabric.topology import Topology
+from mrc_host.fabric.usid import UsidPlan
+from mrc_host.nic.device import EvKey, EvProfile, EvState, EvStateChange, Path, QpErrorReason, connect
 from mrc_host.packets.peek import peek
 from mrc_rtl.config import QP_NUMBER_BASE
 from mrc_rtl.tables import EV_POLICY_INDEX, EventKind, TableId
@@ -60,6 +63,58 @@ def test_denied_values_do_not_leave_until_they_are_allowed():
     answers = profile.query_ev_array()
     assert answers.done and {answer.ev for answer in answers if answer.state is EvState.DENIED} == {keys[0]}
     assert all(answer.state is EvState.GOOD for answer in answers if answer.ev != keys[0])
+
+
+def test_a_queue_pair_without_a_path_holds_up_no_other():
+    bed = Bed(TWO_HOSTS, [(0, 1)], timeout=9, sizes=[65_536] * 4, memory={"size": 1 << 22})
+    first, second = bed.applications
+    plan = UsidPlan(Topology(parse_topology(TWO_HOSTS)))
+    queue = first.context.completion_queue(8)
+    mine = first.context.queue_pair(first.domain, queue)
+    theirs = second.context.queue_pair(second.domain, second.context.completion_queue(8))
+    profiles = [item.context.ev_profile(EvProfile.by_plane(plan.ev_set(32), 4)) for item in (first, second)]
+    paths = [
+        Path(plan.inner_address(own), plan.inner_address(1 - own), plan.template(own, 1 - own))
+        for own in (0, 1)
+    ]
+    connect(
+        mine,
+        theirs,
+        profiles=tuple(profiles),
+        paths=tuple(paths),
+        path_mtu=4096,
+        starting_psns=(5, 9),
+        timeout=9,
+    )
+    keys = [entry.key for entry in profiles[0].array.entries]
+    start, take, ends = first.start, first.on_completion, {}
+
+    def order(state):
+        return lambda time_ps: profiles[0].modify_ev_state([EvStateChange(key, state) for key in keys])
+
+    def start_both(time_ps, host):
+        # Many packets of the one whose values are denied are under way when that happens.
+        at = first.offset(0)
+        mine.write(
+            7, local_address=first.source.address + at, lkey=first.source_region.lkey, length=200_000,
+            remote_address=second.sink.address + at, rkey=second.sink_region.rkey,
+        )  # fmt: skip
+        start(time_ps, host)
+        host.schedule(30 * MICROSECOND, order(EvState.DENIED))
+        host.schedule(1000 * MICROSECOND, order(EvState.GOOD))
+
+    def note(time_ps, which, completion):
+        if completion.wr_id == 7:
+            assert completion.ok
+            ends["stopped"] = time_ps
+        else:
+            ends["other"] = time_ps
+            take(time_ps, which, completion)
+
+    first.start, first.on_completion = start_both, note
+    assert bed.run(limit_us=3000, drain_ps=3000 * MICROSECOND).finished
+    assert ends["other"] < 1000 * MICROSECOND < ends["stopped"]
+    assert len(first.sent) == len(first.received) == 4 and not first.events
 
 
 def gateware_context():

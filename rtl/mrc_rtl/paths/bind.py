@@ -53,8 +53,10 @@ class Bind(wiring.Component):
     and one answer alone makes no EV GOOD). A probe leaves on the EV that it asks. Other control packets pass
     over SKIP EVs, up to the end of their rotation, and leave them as they are. The QP's state is looked at
     before the choice and again before the plan: data of a QP that no longer sends become a plan that only
-    frees the slot. Whether the port is still up is looked at in the last cycle, and the decision is taken
-    anew when it is not.
+    frees the slot. So do data of a QP without an EV on any plane that is up, because in the end they would
+    keep all slots from the other QPs: to the requester they were sent, and its timer finds them missing.
+    While no port is up all wait. Whether the port is still up is looked at in the last cycle, and the
+    decision is taken anew when it is not.
 
     Parameters
     ----------
@@ -83,6 +85,8 @@ class Bind(wiring.Component):
         The plane's transmitter can take a frame; the port is up.
     peer_init, peer_update, peer_updates
         See :class:`PeerPlanes`.
+    path_qp, path_there : qp_bits, 1
+        Question of the requester: the QP has an EV on a plane that is up, or no port is up; one cycle later.
     state_qp, state_sending, state_profile
         Look-up in the requester.
     settings : settings
@@ -128,6 +132,8 @@ class Bind(wiring.Component):
             "peer_init": In(stream.Signature(receive_init(config))),
             "peer_update": In(peer_update(config)),
             "peer_updates": In(1),
+            "path_qp": In(config.qp_bits),
+            "path_there": Out(1),
             "state_qp": Out(config.qp_bits),
             "state_sending": In(1),
             "state_profile": In(8),
@@ -258,6 +264,7 @@ class Bind(wiring.Component):
         plane = Signal(plane_bits(config))
         picked_plane = Signal(plane_bits(config))
         profile = Signal(8)
+        stranded = Signal()  # no plane that is up has an EV of the QP
         block = Signal.like(values.block)
         discard = Signal()
         missing = Signal()  # a control packet's plane has no EV, or it is a probe
@@ -282,6 +289,8 @@ class Bind(wiring.Component):
             choice.tick.eq(self.now[16:32]),
             choice.patience.eq(self.settings.base_rtt >> 1),
             table.look_qp.eq(selected_qp),
+            table.path_qp.eq(self.path_qp),
+            self.path_there.eq((table.path_planes & self.port_up).any() | ~self.port_up.any()),
             self.state_qp.eq(Mux(table.working, table.state_qp, selected_qp)),
             table.profile.eq(self.state_profile),
             table.pick_qp.eq(qp),
@@ -310,6 +319,7 @@ class Bind(wiring.Component):
             made.control.eq(is_control),
             made.row.eq(Cat(row, is_control)),
             made.discard.eq(discard),
+            made.stranded.eq(stranded),
             made.qp.eq(qp),
             made.plane.eq(plane),
             made.block.eq(block),
@@ -348,6 +358,7 @@ class Bind(wiring.Component):
                 with m.If(~table.hold):
                     m.d.sync += [
                         discard.eq(0),
+                        stranded.eq(0),
                         missing.eq(0),
                         restarted.eq(0),
                         takes_skip.eq(0),
@@ -377,8 +388,8 @@ class Bind(wiring.Component):
                         missing.eq(missing | ~table.usable.bit_select(plane, 1) | ask_read.data.asks),
                         given.eq(ask_read.data.ev_index),
                     ]
-                with m.Elif(~self.state_sending):
-                    m.d.sync += discard.eq(1)
+                with m.Elif(~self.state_sending | (~peers.choice.any() & self.port_up.any())):
+                    m.d.sync += [discard.eq(1), stranded.eq(self.state_sending)]
                     m.next = "PICKED"
                 with m.Elif(~choice.valid):
                     m.d.comb += choice.ask.eq(1)

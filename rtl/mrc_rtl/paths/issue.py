@@ -23,12 +23,16 @@ def bind_detail() -> data.StructLayout:
 
 
 def decision(config: NicConfig) -> data.StructLayout:
-    """How a waiting packet leaves. ``ev_index`` is the number of its entropy value in ``block``."""
+    """How a waiting packet leaves. ``ev_index`` is the number of its entropy value in ``block``.
+
+    With ``discard`` it does not; then ``stranded`` says that its QP sends, but has no plane to do so.
+    """
     return data.StructLayout(
         {
             "control": 1,
             "row": image_row_bits(config),
             "discard": 1,
+            "stranded": 1,
             "qp": config.qp_bits,
             "plane": plane_bits(config),
             "block": max(1, (config.ev_profiles * config.planes - 1).bit_length()),
@@ -139,7 +143,7 @@ class Issue(wiring.Component):
             self.index.eq(current.ev_index),
             self.ask.eq(left),
             self.ask_row.eq(current.row),
-            gone.eq(~current.control & (current.discard | ~sending)),
+            gone.eq(~current.control & ((current.discard & ~current.stranded) | ~sending)),
             all_taken.eq(~(waits_for(self.plan) | waits_for(self.sent))),
             self.free.eq(~waits & all_taken),
             # Room is registered: it shows a plan one cycle after it is on offer.
@@ -178,7 +182,7 @@ class Issue(wiring.Component):
             plan.qp.eq(current.qp),
             plan.plane.eq(current.plane),
             plan.data.eq(~current.control),
-            plan.discard.eq(gone),
+            plan.discard.eq(gone | (current.stranded & ~current.control)),
             plan.endpoint.eq(endpoint),
             plan.ev.eq(value),
             plan.dscp.eq(Mux(current.control, settings.dscp_control, data_dscp)),

@@ -44,6 +44,8 @@ class PathTable(wiring.Component):
         Operations up to SCAN.
     look_qp, usable : qp_bits, planes
         Planes on which the QP has a GOOD or SKIP EV, one cycle after ``look_qp``.
+    path_qp, path_planes : qp_bits, planes
+        Likewise, for the requester.
     pick_qp, pick_plane, pick_control, word, place : qp_bits, plane bits, 1, ev_word, rotation
         Word and rotation, one cycle after the address. Control packets have a rotation of their own, so that
         they do not disturb how evenly data use the EVs.
@@ -81,6 +83,8 @@ class PathTable(wiring.Component):
             "operation": In(stream.Signature(path_operation(config))),
             "look_qp": In(config.qp_bits),
             "usable": Out(config.planes),
+            "path_qp": In(config.qp_bits),
+            "path_planes": Out(config.planes),
             "pick_qp": In(config.qp_bits),
             "pick_plane": In(plane_bits(config)),
             "pick_control": In(1),
@@ -133,6 +137,7 @@ class PathTable(wiring.Component):
         writes = [memory.write_port() for memory in groups]
         place_read, place_write = places.read_port(), places.write_port()
         look_read, change_read, plane_write = planes.read_port(), planes.read_port(), planes.write_port()
+        path_read = planes.read_port()  # a cycle too early or too late does no harm
         first_read, first_write = firsts.read_port(), firsts.write_port()
         policy_read, policy_write = policies.read_port(), policies.write_port()
         table, operation = self.table, self.operation
@@ -163,6 +168,8 @@ class PathTable(wiring.Component):
             look_read.addr.eq(self.look_qp),
             self.usable.eq(look_read.data),
             change_read.addr.eq(qp),
+            path_read.addr.eq(self.path_qp),
+            self.path_planes.eq(path_read.data),
             self.word.good.eq(Cat(port.data.good for port in reads)),
             self.word.skip.eq(Cat(port.data.skip for port in reads)),
             self.bad.eq(Cat(port.data.bad for port in reads)),

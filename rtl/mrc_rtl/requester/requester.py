@@ -71,6 +71,8 @@ class Requester(wiring.Component):
     counter : stream of counter_event, out
     state_qp, state_sending, state_profile : qp_bits, 1, 8
         Look-up for bind: the QP may send, and its array of entropy values, one cycle after ``state_qp``.
+    path_qp, path_there : qp_bits, 1
+        Question to bind: the QP has an entropy value on a plane that is up, one cycle after ``path_qp``.
     probe_qp, probe_sending : qp_bits, 1
         Likewise for the prober.
     settings
@@ -109,6 +111,8 @@ class Requester(wiring.Component):
                 "state_qp": In(config.qp_bits),
                 "state_sending": Out(1),
                 "state_profile": Out(8),
+                "path_qp": Out(config.qp_bits),
+                "path_there": In(1, init=1),
                 "probe_qp": In(config.qp_bits),
                 "probe_sending": Out(1),
                 "settings": In(settings_layout(config)),
@@ -185,6 +189,8 @@ class Requester(wiring.Component):
             sequencer.reorder_window.eq(self.settings.reorder_window),
             sequencer.enable.eq(self.settings.enable),
             sequencer.hurry.eq(table.draining),
+            self.path_qp.eq(sequencer.look_qp),
+            sequencer.path_there.eq(self.path_there),
         ]
         # Tracker
         for name in ("look_qp", "look_psn", "clear", "give", "give_slot", "set_queued"):

@@ -48,7 +48,7 @@ class Sequencer(wiring.Component):
     served waits until every other kind that is waiting was served, so a flood of one kind starves nobody. A
     QP that can send stands once in a queue; its turn gives out a few packets, more while nobody else waits. A
     QP stopped by window or immediates leaves the queue and comes back with the operation that ends the
-    reason.
+    reason. One without a path gives its turns away.
 
     Parameters
     ----------
@@ -67,6 +67,8 @@ class Sequencer(wiring.Component):
         What feedback and timeouts say (:func:`mrc_rtl.requester.feedback.add`).
     may_send, last_to_send, give_out, stop : 1
         The congestion window of ``look_qp`` (:class:`mrc_rtl.congestion.windows.CongestionWindows`).
+    path_there : 1
+        ``look_qp`` has an entropy value on a plane that is up, as of a cycle ago.
     wake : stream of {qp}, in
         A QP that its congestion window stopped may send again.
     look_*, acked, queued, slot, blame, attributes, clear*, give*, set_*, merge*
@@ -118,6 +120,7 @@ class Sequencer(wiring.Component):
                 "counter": Out(stream.Signature(counter_event(config))),
                 "may_send": In(1),
                 "last_to_send": In(1),
+                "path_there": In(1, init=1),
                 "give_out": Out(1),
                 "stop": Out(1),
                 "wake": In(stream.Signature(data.StructLayout({"qp": qp}))),

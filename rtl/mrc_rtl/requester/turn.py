@@ -67,7 +67,8 @@ def add_states(s: "Sequencer") -> None:
         ]
         more = progress.message_open | ((queue.open != queue.posted) & ~progress.blocked)
         m.next = "TAIL"
-        with m.If(s.rts & more & s.window_open & s.may_send & s.jobs.w_rdy):
+        # A QP without a path keeps its place in the queue, and its packets out of the slots all share.
+        with m.If(s.rts & more & s.window_open & s.may_send & s.path_there & s.jobs.w_rdy):
             m.next = "SIZE"
             with m.If(progress.message_open):
                 m.next = "EMIT"
