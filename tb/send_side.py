@@ -61,6 +61,7 @@ class SendSide(wiring.Component):
                 "counter": Out(stream.Signature(records.counter_event(config))),
                 "path": Out(stream.Signature(records.path_operation(config))),
                 "probe_answer": Out(stream.Signature(records.probe_answer(config))),
+                "tail_probe": Out(stream.Signature(records.tail_probe(config))),
                 "settings": In(records.settings(config)),
                 "room": In(config.planes),
                 "one_each": In(1),  # room is for one frame
@@ -85,7 +86,8 @@ class SendSide(wiring.Component):
             for name in names:
                 wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(block, name))
         for block, names in (
-            (requester, ("region", "fetch", "completion", "error_out", "counter", "path", "probe_answer")),
+            (requester, ("region", "fetch", "completion", "error_out", "counter")),
+            (requester, ("path", "probe_answer", "tail_probe")),
             (bind, ("plan",)),
         ):
             for name in names:
@@ -236,6 +238,7 @@ class Peer:
         self.late: Callable[[dict[str, Any]], int] = lambda packet: 0  # more of it
         self.acks = True
         self.sacks = True
+        self.answers = False  # questions about the tail
 
     def arrive(self, packet: dict[str, Any]) -> None:
         """A packet's plan left bind."""
@@ -277,7 +280,20 @@ class Peer:
             if self.acks and (advanced or packet["ack_request"] or not new or filled):
                 self.bench.ack(self.qp, self.expected - 1 & PSN, self.message_number)
 
+    def asked_for(self, question: dict[str, int]) -> None:
+        """A probe of the tail left."""
+        if self.answers:
+            self.bench.later(self.delay, self._answer, question)
+
+    def _answer(self, question: dict[str, int]) -> None:
+        self._tell(0, pr=1, left=question["time"], ack_psn_offset=question["number"])
+
     def sack(self, packet: dict[str, Any]) -> None:
+        behind = (packet["psn"] - (self.expected - 1) + (1 << 23) & PSN) - (1 << 23)
+        offset = max(behind, -0x8000)
+        self._tell(packet["ev"], rtx=packet["retransmission"], ack_psn_offset=offset)
+
+    def _tell(self, ev: int, **more: Any) -> None:
         base = self.expected
         self.reported &= self.placed
         if self.placed:
@@ -289,11 +305,9 @@ class Peer:
         bitmap = sum(1 << (psn - base & PSN) for psn in shown)
         self.reported |= shown
         cumulative = self.expected - 1 & PSN
-        behind = (packet["psn"] - cumulative + (1 << 23) & PSN) - (1 << 23)
         self.bench.sack(
-            self.qp, cumulative, (base - cumulative) & 0xFFFF, bitmap, packet["ev"], held=len(self.placed),
-            rtx=packet["retransmission"], ack_psn_offset=max(behind, -0x8000),
-        )  # fmt: skip
+            self.qp, cumulative, (base - cumulative) & 0xFFFF, bitmap, ev, held=len(self.placed), **more
+        )
 
 
 class SendSideBench:
@@ -338,6 +352,7 @@ class SendSideBench:
             "counter": _Sink(design, "counter", self._counter),
             "path": _Sink(design, "path", self._path),
             "probe_answer": _Sink(design, "probe_answer", self._answer),
+            "tail_probe": _Sink(design, "tail_probe", self._question),
             "ev_event": _Sink(design, "ev_event", self._ev_event),
         }
         self.stalls: dict[str, Callable[[], bool]] = {}
@@ -361,6 +376,7 @@ class SendSideBench:
         self.counts: dict[int, int] = {}
         self.paths: list[tuple[str, int, int, int]] = []
         self.answers: list[dict[str, int]] = []
+        self.questions: list[dict[str, int]] = []
         self.ev_events: list[dict[str, int]] = []
         self.fetches: list[dict[str, Any]] = []
         self.bad_keys: set[int] = set()
@@ -490,6 +506,13 @@ class SendSideBench:
     def _answer(self, payload: int) -> None:
         self.answers.append(unpack(records.probe_answer(self.config), payload))
 
+    def _question(self, payload: int) -> None:
+        question = unpack(records.tail_probe(self.config), payload)
+        question["time"] = self.now >> 16 & 0xFFFF
+        self.questions.append(question)
+        if question["qp"] in self.peers:
+            self.peers[question["qp"]].asked_for(question)
+
     # Feedback
 
     def _feedback(self, qp: int, opcode: int, psn: int, body: int, **more: int) -> None:
@@ -575,8 +598,8 @@ class SendSideBench:
             self.now += distance << 16
         await self.run(30)
 
-    async def expire(self, limit: int = 20) -> None:
-        """Jump from deadline to deadline until a timeout is counted; a bound may turn out to be too low."""
+    async def expire(self, limit: int = 2000) -> None:
+        """Jump from deadline to deadline until a timeout is counted: those of tails come before."""
         before = self.counts.get(records.GlobalCounter.TIMEOUTS, 0)
         for _ in range(limit):
             await self.skip_to_deadline()

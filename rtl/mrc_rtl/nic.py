@@ -320,6 +320,7 @@ class _Wiring:
         self._connect(self.tracker.snapshot_answer, self.sack.snapshot_answer)
         self._connect(self.admission.refused, self.sack.refused)
         self._connect(self.immediates.nak, self.sack.nak)
+        self._connect(self.requester.tail_probe, self.sack.tail_probe)
         self._connect(self._registered("control_register", self.sack.control), self.bind.control)
         self._connect(self.requester.completion, self.completions.sent)
         self._connect(self.immediates.completion, self.completions.received)

@@ -54,6 +54,7 @@ __all__ = [
     "snapshot_answer",
     "snapshot_request",
     "stash_record",
+    "tail_probe",
     "trace_record",
     "transmit_descriptor",
     "transmit_plan",
@@ -444,6 +445,11 @@ def path_operation(config: NicConfig) -> data.StructLayout:
 def path_probe(config: NicConfig) -> data.StructLayout:
     """A probe that leaves on one entropy value of a QP; the SACK that answers it has its ``number``."""
     return data.StructLayout({"qp": config.qp_bits, "plane": plane_bits(config), "ev_index": 5, "number": 16})
+
+
+def tail_probe(config: NicConfig) -> data.StructLayout:
+    """A question for a QP's peer about what it lacks, to leave on ``plane``; the SACK has its ``number``."""
+    return data.StructLayout({"qp": config.qp_bits, "plane": plane_bits(config), "number": 16})
 
 
 def probe_answer(config: NicConfig) -> data.StructLayout:

@@ -182,6 +182,25 @@ def test_a_missing_report_is_no_hole():
     assert losses(without, RTT) == [*range(64)]
 
 
+def test_an_overtaken_sack_completes_no_view():
+    made = tracker()
+    send(made, 10, ev=3)
+    # 4, 2 and 6 arrived in this order, each told of by a SACK of its own. That of 2 is still on its way.
+    sack(made, {6}, out_of_order=3, base=6)
+    sack(made, {4}, out_of_order=1, base=4)
+    assert not made.complete_view
+    assert losses(made, RTT) == [0]
+    sack(made, {2}, out_of_order=2, base=2)
+    assert made.complete_view
+    made.prove(6)
+    sack(made, {7}, out_of_order=4, base=7)
+    assert losses(made, RTT) == [1, 3, 5]
+    # A transport ACK moves on: what was told before of what lies above counts no more.
+    made.advance(2)
+    sack(made, {4, 8}, out_of_order=2, base=4)
+    assert made.complete_view and made.missing == 3
+
+
 def test_the_answer_to_a_probe_proves_what_was_sent_well_before_it():
     made = tracker()
     send(made, 10)

@@ -6,6 +6,7 @@ import numpy as np
 
 from mrc_host.experiment.application import Application, Host
 from mrc_host.experiment.lockstep import Lockstep, Observer
+from mrc_host.fabric.bounds import control_frame_bytes, data_frame_bytes
 from mrc_host.fabric.model import Fabric
 from mrc_host.fabric.spec import parse_topology
 from mrc_host.fabric.topology import Topology
@@ -24,6 +25,7 @@ from mrc_host.nic.device import (
 from mrc_host.nic.options import MacOptions, MemoryOptions
 from mrc_host.nic.verilated import VerilatedNic
 from mrc_rtl.config import NicConfig
+from mrc_rtl.wire import Opcode
 
 MICROSECOND = 1_000_000
 CONFIG = NicConfig.quickstart()
@@ -126,6 +128,12 @@ class Bed:
         plan = UsidPlan(topology)
         self.fabric = Fabric(topology)
         self.applications = []
+        frame, answer = data_frame_bytes(config.mtu, srv6=True), control_frame_bytes(Opcode.SACK, srv6=True)
+        base_rtt_ps = max(
+            topology.base_rtt_ps(path, frame, answer)
+            for ends in ends_of_pairs
+            for path in topology.paths(*ends)
+        )
         for host in range(topology.hosts):
             nic = VerilatedNic(
                 config,
@@ -138,7 +146,7 @@ class Bed:
             )
             nic = wrap(nic) if wrap else nic
             identity = Identity.of_host(plan, host)
-            context = Context(nic, identity, Settings(trimming=True))
+            context = Context(nic, identity, Settings(trimming=True, base_rtt_ps=base_rtt_ps))
             self.applications.append(Exchange(context, seed + host, sizes))
         for ends in ends_of_pairs:
             first, second = (self.applications[host] for host in ends)

@@ -21,7 +21,7 @@ from mrc_rtl.wire import Opcode, has_payload
 FROM_FIRST = "h0.p*>*"
 TO_SECOND = "*>h1.p*"
 TO_FIRST = "*>h0.p*"
-TIMEOUT = 6  # 66 us: several round trips
+TIMEOUT = 7  # 131 us: several round trips, more than a probe of the tail takes
 TRIM_SIZES = (118, 122, 128, 138, 206, 256)
 LATER_PS = (0, 3 * MICROSECOND, 300 * MICROSECOND)
 
@@ -103,12 +103,12 @@ def test_trimmed_packets_are_sent_again_at_once():
     assert counted.losses(0) == {}
 
 
-def test_dropped_packets_are_sent_again_after_the_timeout():
+def test_dropped_packets_are_sent_again_without_a_timeout():
     # The first and the last packet of messages, neighbours, and one in the middle.
     tap = Nth({0, 3, 4, 5, 20, 28}, lambda frame, info: [])
     _, counted = exchange(FROM_FIRST, tap)
     assert tap.done == 6
-    assert counted.port(0, "tx_retransmissions") == counted.engine(0, "timeouts") == 6
+    assert counted.port(0, "tx_retransmissions") == 6 and counted.engine(0, "timeouts") == 0
     assert counted.losses(0) == counted.losses(1) == {}
 
 
@@ -125,7 +125,7 @@ def test_a_retransmission_may_be_lost_too():
     _, counted = exchange(FROM_FIRST, tap)
     assert [again for _, again, _ in lost] == [False, True, True]
     assert lost[1][2] != lost[0][2] and lost[2][2] != lost[1][2]
-    assert counted.port(0, "tx_retransmissions") == counted.engine(0, "timeouts") == 3
+    assert counted.port(0, "tx_retransmissions") == 3 and counted.engine(0, "timeouts") <= 1
 
 
 def test_a_lost_transport_ack_is_made_good():
@@ -176,7 +176,7 @@ def test_corrupted_packets_are_dropped_and_sent_again():
     _, counted = exchange(TO_SECOND, tap)
     assert tap.done == len(actions)
     assert counted.losses(1) == {"drop_icrc": len(actions)}
-    assert counted.port(0, "tx_retransmissions") == counted.engine(0, "timeouts") == len(actions)
+    assert counted.port(0, "tx_retransmissions") == len(actions) and counted.engine(0, "timeouts") == 0
 
 
 def flipped(frame, at):
@@ -231,6 +231,6 @@ def test_retries_end_when_nothing_arrives(healthy):
     # The other end heard nothing of it: its QP goes on, and what did arrive is right.
     assert second.pair.state is QpState.RTS and not second.events
     counted = Counted(bed)
+    # Answers to probes let all that is missing leave again; that is no progress, which alone counts.
     again = [info for info in arrived if info.rtx]
-    assert len(again) == counted.engine(0, "timeouts") == 4
-    assert len({info.psn for info in again}) == 1
+    assert len(again) > counted.engine(0, "timeouts") == 4 + (healthy > 0)

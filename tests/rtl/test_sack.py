@@ -23,7 +23,7 @@ MASK = (1 << 24) - 1
 
 
 def configured(planes, mtu=4096):
-    return NicConfig(planes=planes, mtu=mtu, receive_buffer_bytes=2 * mtu)
+    return NicConfig(planes=planes, mtu=mtu, receive_buffer_bytes=2 * mtu, loss_inference=True)
 
 
 class Rules:
@@ -326,7 +326,7 @@ def test_content(stall):
         for step in range(80):
             qp, plane = rnd.randrange(config.qps), rnd.randrange(3)
             state = states[qp]
-            kind = rnd.choice(["sack", "ack", "nack", "nak", "probe", "endpoint"])
+            kind = rnd.choice(["sack", "ack", "nack", "nak", "probe", "endpoint", "question"])
             psn = (state["cumulative_psn"] + rnd.randrange(-200, 200)) & MASK
             if step == 7:
                 kind, psn = "sack", (state["cumulative_psn"] - (1 << 20)) & MASK
@@ -342,6 +342,9 @@ def test_content(stall):
                     "retransmission": rnd.getrandbits(1),
                 }
                 await give(ctx, dut, fields)
+            elif kind == "question":
+                fields["number"], reflected = rnd.getrandbits(16), ticks
+                await send(ctx, dut.tail_probe, qp=qp, plane=plane, number=fields["number"])
             elif kind in ("probe", "endpoint"):
                 fields["marked"] = rnd.getrandbits(1)
                 if kind == "probe":
@@ -375,7 +378,14 @@ def test_content(stall):
             cumulative = state["cumulative_psn"]
             ids = {"spdcid": QP_NUMBER_BASE + fields["qp"], "dpdcid": state["peer_qpn_low"]}
             assert (control["qp"], control["plane"]) == (fields["qp"], fields["plane"])
-            if kind == "endpoint":
+            if kind == "question":
+                assert (control["opcode"], control["psn"]) == (wire.Opcode.PROBE, 0)
+                assert control["retransmission"] == 0
+                assert headers_of(control, wire.PETH)["peth"] == {
+                    **dict.fromkeys((field.name for field in wire.PETH.fields), 0),
+                    "probe_id": fields["number"], **ids, "tx_timestamp": reflected, "ftype": 1,
+                }  # fmt: skip
+            elif kind == "endpoint":
                 assert (control["opcode"], control["psn"]) == (wire.Opcode.ENDPOINT_RESPONSE, fields["psn"])
                 assert control["retransmission"] == 0
                 assert headers_of(control, wire.EETH)["eeth"] == {

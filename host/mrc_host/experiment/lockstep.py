@@ -319,7 +319,7 @@ class Lockstep:
         events = host.context.take_reads([read])
         host.take_events(time_ps, events)
         # Until the queue is empty; then the next event interrupts again.
-        if events:
+        if host.context.driver.shows_event(read):
             host.context.driver.request_event()
 
     def _act(self, until_ps: int) -> None:

@@ -71,6 +71,7 @@ class SendTracker:
         "_proof_planes",
         "_psn_of",
         "_quiet",
+        "_reported",
         "_rules",
         "_seen_base",
         "_sequence",
@@ -111,6 +112,7 @@ class SendTracker:
         self._acked: vec[i64] = vec[i64]([0] * ring)
         self._acked_count: i64 = 0
         self._seen_base: i64 = 0
+        self._reported: i64 = 0
         self.size: vec[i64] = vec[i64]([0] * ring)
         self.transmissions: vec[i64] = vec[i64]([0] * ring)
         self.sent_ps: vec[i64] = vec[i64]([0] * ring)
@@ -208,7 +210,8 @@ class SendTracker:
     def merge(self, cumulative: i64, base: i64, bitmap: int, out_of_order: i64) -> bool:
         """Take over a SACK's state; fills ``newly``. Bits of PSNs never sent are ignored.
 
-        Returns True when the oldest outstanding PSN moved. ``cumulative`` must be below ``next``.
+        Returns True when the oldest outstanding PSN moved. ``cumulative`` must be below ``next``. A SACK that
+        another one overtook adds what it shows, but not what is missing: that may have come since.
         """
         self.newly = []
         current = cumulative + 1 >= self.unacked
@@ -216,10 +219,11 @@ class SendTracker:
         # Two halves, since the 64 bits do not fit a signed word.
         self._take(base, bitmap & _WORD)
         self._take(base + 32, bitmap >> 32)
-        self._seen_base = base
-        if current:
-            # What the responder holds above its cumulative PSN has all been reported to us.
-            self.complete_view = not self._view or self._acked_count >= out_of_order
+        if current and out_of_order >= self._reported:
+            self._reported = out_of_order
+            self._seen_base = base
+        # What the responder holds above its cumulative PSN has all been reported to us.
+        self.complete_view = not self._view or (current and self._acked_count >= self._reported)
         return moved
 
     def prove(self, psn: i64) -> None:
@@ -327,6 +331,7 @@ class SendTracker:
                 self.newly.append(psn)
             psn += 1
         self.unacked = psn
+        self._reported = 0
         return True
 
     def _take(self, base: i64, bits: i64) -> None:

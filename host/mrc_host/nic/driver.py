@@ -225,6 +225,10 @@ class Driver:
         assert self.time_ps is not None
         self.nic.schedule_read(self.time_ps, self.registers["event"].offset, EVENT_TAG)
 
+    def shows_event(self, read: RegisterRead) -> bool:
+        """Whether a scheduled read took an event out of the queue, of whatever kind: there may be another."""
+        return read.tag == EVENT_TAG and self.registers["event"].unpack(read.value)["valid"] == 1
+
     def take_reads(self, reads: Sequence[RegisterRead]) -> list[tuple[int, dict[str, int]]]:
         """Check the driver's own scheduled reads, hand over those of tables, and return (time, fields) of
         each answer to request_event.

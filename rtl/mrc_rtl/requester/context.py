@@ -54,9 +54,10 @@ def send_context(config: NicConfig) -> data.StructLayout:
         ``ack_next``: first PSN without a transport ACK. ``rqmsn``: WRITE_WITH_IMMs opened. ``attempt``:
         timeouts since the last progress. ``in_ready``, ``in_complete``: the QP stands in that queue of the
         sequencer. ``message_open``: the newest opened request is not yet sent. ``blocked``: the next request
-        waits for an immediate to complete. ``armed``: the timer runs. ``failed``, ``failed_slot``,
-        ``failed_status``: the request an error is reported for. ``resending``, ``resend``, with
-        ``config.go_back_n``: everything from this PSN on is sent again before anything new.
+        waits for an immediate to complete. ``armed``: the timers run. ``asked``, with
+        ``config.loss_inference``: a probe of the tail left, and nothing new was heard since. ``failed``,
+        ``failed_slot``, ``failed_status``: the request an error is reported for. ``resending``, ``resend``,
+        with ``config.go_back_n``: everything from this PSN on is sent again before anything new.
     """
     going_back = {"resend": 24, "resending": 1} if config.go_back_n else {}
     count = config.psn_ring_bits + 1
@@ -81,6 +82,7 @@ def send_context(config: NicConfig) -> data.StructLayout:
                     "message_immediate": 1,
                     "blocked": 1,
                     "armed": 1,
+                    **({"asked": 1} if config.loss_inference else {}),
                     "failed": 1,
                     "failed_status": 5,
                     "failed_slot": slot,

@@ -129,6 +129,8 @@ def add_states(s: "Sequencer") -> None:
     with m.State("MERGE"):
         if s.config.loss_inference:
             m.d.sync += s.context.psns.held.eq(s.context.psns.held + s.merge_new)
+            with m.If(s.merge_new.any()):
+                m.d.sync += s.news.eq(1)
         with m.If(s.merge_done):
             with m.If(s.merge_beyond):
                 s.count(GlobalCounter.FEEDBACK_IGNORED)

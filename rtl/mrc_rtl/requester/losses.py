@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add",
     "add_states",
+    "ask",
     "begin",
     "judge",
     "judge_proof",
@@ -24,6 +25,9 @@ __all__ = [
     "note_report",
     "pass_by",
 ]
+
+#: Bits of a probe's number; the top bit is set in a prober's.
+_NUMBER_BITS = 15
 
 #: Retransmissions are looked for among so many PSNs from the oldest one that is not covered on.
 _RETRANSMISSION_REACH_LOG2 = 6
@@ -50,6 +54,8 @@ def add(s: "Sequencer") -> None:
     s.passing = Signal()
     if not config.loss_inference:
         return
+    with m.If(s.tail_probe.ready):
+        m.d.sync += s.tail_probe.valid.eq(0)
     m.submodules.settled = settled = Memory(shape=24, depth=config.qps * config.planes, init=[])
     read_port, write_port = settled.read_port(), settled.write_port()
     m.d.comb += [
@@ -87,6 +93,34 @@ def pass_by(s: "Sequencer") -> None:
         m.d.sync += [psns.unacked.eq(s.look_psn), psns.reported.eq(0)]
 
 
+def ask(s: "Sequencer") -> None:
+    """Ask the peer what it lacks, on another plane than that of the oldest PSN that is not covered.
+
+    The number tells up to which PSN packets were given out. While a question waits none is added, nor while
+    nothing is missing.
+    """
+    m, config, question = s.m, s.config, s.tail_probe.payload
+    if not config.loss_inference:
+        return
+    wanted = s.rts & ~s.at_end & ~s.tail_probe.valid
+    if config.go_back_n:
+        wanted &= ~s.settings.go_back_n
+    plane, turn = s.suspect.plane, s.now[: len(question.plane)]
+    if config.planes & config.planes - 1:
+        other = Mux(plane == config.planes - 1, 0, plane + 1)
+    else:
+        other = plane ^ Mux(turn.any(), turn, 1) if config.planes > 1 else plane
+    with m.If(wanted):
+        m.d.sync += [
+            s.tail_probe.valid.eq(1),
+            s.asks.eq(1),
+            question.qp.eq(s.qp),
+            question.number.eq(s.context.psns.next[:_NUMBER_BITS]),
+            # One whose port is down is given to another one by bind.
+            question.plane.eq(other),
+        ]
+
+
 def latch_proof(s: "Sequencer") -> None:
     """In ECHO: what the tracker knows of the packet that triggered a SACK; of a probe, when it left.
 
@@ -114,13 +148,15 @@ def latch_proof(s: "Sequencer") -> None:
 def judge_proof(s: "Sequencer") -> None:
     """In JUDGE: whether it is certain which transmission arrived, and others may be older.
 
-    The answer to a probe of the tail always is looked into, one to a prober's never.
+    The answer to a probe of the tail is looked into unless something new was heard since it left: then what
+    is missing may only wait in queues, which a probe overtakes.
     """
     if not s.config.loss_inference:
         return
     number = s.seth.ack_psn_offset.as_unsigned()
+    asked = s.context.progress.asked & ~s.news
     certain = s.remembered & s.same_ev & s.sampled
-    walks = Mux(s.seth.pr, ~number[-1], certain & (s.proof.again | s.proof_ahead))
+    walks = Mux(s.seth.pr, ~number[-1] & asked, certain & (s.proof.again | s.proof_ahead))
     if s.config.go_back_n:
         # Its peer drops what comes behind a gap, so nothing is overtaken.
         walks &= ~s.settings.go_back_n
@@ -147,13 +183,16 @@ def _selective(s: "Sequencer") -> Signal:
 
 
 def judge(s: "Sequencer", end: Callable[[], None]) -> None:
-    """Behind the merge of a bitmap: begin to look for losses, or end the operation."""
+    """Behind the merge of a bitmap: begin to look for losses, or end the operation.
+
+    An answer to a probe that itself tells of something new is no proof either.
+    """
     m = s.m
     if not s.config.loss_inference:
         end()
         return
-    with m.If(s.walks):
-        m.d.comb += s.origin.eq(Mux(_selective(s), Origin.SETTLED, Origin.UNACKED))
+    with m.If(s.walks & ~(s.seth.pr & (s.news | s.merge_new.any()))):
+        m.d.comb += [s.origin.eq(Mux(_selective(s), Origin.SETTLED, Origin.UNACKED)), s.stepping.eq(0)]
         m.next = "PLACE"
     with m.Else():
         end()
@@ -165,10 +204,11 @@ def add_states(s: "Sequencer", end: Callable[[], None]) -> None:
     PLACE and SORT find its beginning, SEEK passes one PSN a cycle, GAUGE and VERDICT judge one that is
     missing, TELL tells the congestion window. A new packet that arrived walks the list of its plane up to the
     first one that is not lost, or itself; a retransmission the oldest PSNs; the answer to a probe all that
-    were given out when it left, which its number tells. One
-    that is missing is lost when the packet that arrived left at least the reorder window later (the probe:
-    base_rtt), or later on the same entropy value. For that the peer must lack it for certain: it is the
-    oldest one, or the peer holds no more than what is known. A full retransmission queue ends the walk.
+    were given out when it left, which its number tells. One that is missing is lost when the packet that
+    arrived left at least the reorder window later (the probe: one and a half base_rtt), or later on the same
+    entropy value. For that the peer must lack it for certain: it is the oldest one, or the peer holds no more
+    than what is known. A queue that is full ends the walk: nothing may wait in an operation for the path
+    table, which waits for bind, which waits for the operation that takes what was sent.
 
     That at most one retransmission leaves per PSN and round-trip time needs no clock: what proves the next
     loss left later, and its answer took a round-trip time.
@@ -217,7 +257,8 @@ def add_states(s: "Sequencer", end: Callable[[], None]) -> None:
         ),
         hit.eq(seen & (interest | reach)),
         window.eq(Mux(s.reorder_window.any(), s.reorder_window, s.base_rtt >> 1)),
-        margin.eq(Mux(s.seth.pr, s.base_rtt, window)),
+        # A packet's time is that of bind; it may wait for the frames before it, which a probe does not.
+        margin.eq(Mux(s.seth.pr, s.base_rtt + (s.base_rtt >> 1), window)),
         lost.eq(late & (~s.relative[: ring + 1].any() | whole)),
     ]
 
@@ -273,12 +314,13 @@ def add_states(s: "Sequencer", end: Callable[[], None]) -> None:
         m.next = "VERDICT"
     with m.State("VERDICT"):
         m.d.comb += s.origin.eq(Origin.LOOK)
-        with m.If(reached | (selective & ~lost) | (lost & ~s.retransmit_queue.w_rdy)):
+        full = ~s.retransmit_queue.w_rdy | ~s.paths.w_rdy
+        with m.If(reached | (selective & ~lost) | (lost & full)):
             m.d.comb += s.settle.eq(selective)
             end()
         with m.Elif(~lost):
             onwards()
-        with m.Elif(s.paths.w_rdy & s.counts.w_rdy & ~s.untold):
+        with m.Elif(~s.untold):
             m.d.comb += [s.losing.eq(1), s.set_blame.eq(1)]
             m.d.sync += s.notice.eq(CongestionKind.LOSS)
             s.retransmit(s.retransmit_queue)

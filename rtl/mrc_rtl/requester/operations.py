@@ -144,8 +144,11 @@ def _timeout(s: "Sequencer") -> None:
         # is still being sent: nothing is late.
         unsent.eq(s.at_end & progress.message_open & s.one_opened),
     ]
-    m.d.sync += s.restart_timer.eq(1)
-    with m.If(waiting & ~unsent):
+    with m.If(s.is_tail):
+        losses.ask(s)
+    with m.Else():
+        m.d.sync += s.restart_timer.eq(1)
+    with m.If(waiting & ~unsent & ~s.is_tail):
         with m.If(s.exhausted):
             s.fail(CompletionStatus.RETRY_EXCEEDED, QpErrorReason.RETRY_EXCEEDED, s.completed_slot)
         with m.Else():
@@ -211,6 +214,8 @@ def _host(s: "Sequencer") -> None:
             cleared = ("rqmsn", "attempt", "message_open", "blocked", "failed")
             if s.config.go_back_n:
                 cleared += ("resending",)
+            if s.config.loss_inference:
+                cleared += ("asked",)
             m.d.sync += [context.progress[name].eq(0) for name in cleared]
         with m.Elif(new == QpState.ERROR):
             m.d.sync += s.complete.eq(1)

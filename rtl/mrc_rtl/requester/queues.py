@@ -132,4 +132,8 @@ def waiting_operations(s: "Sequencer") -> Signal:
         waiting[Operation.RETRANSMIT].eq((s.retransmit_queue.r_rdy | s.from_delayed) & s.jobs.w_rdy),
         waiting[Operation.TURN].eq(s.ready_queue.r_rdy & s.jobs.w_rdy & s.enable),
     ]
-    return waiting
+    # The path table may wait for bind, and bind until what it sent is taken: that never waits for the former.
+    able = Signal(len(Operation))
+    room = ~s.paths.level[1:].any()
+    m.d.comb += able.eq(waiting & (room.replicate(len(Operation)) | 1 << Operation.SENT))
+    return able

@@ -16,6 +16,7 @@ from ..records import (
     qp_error,
     region_answer,
     region_request,
+    tail_probe,
     trace_record,
 )
 from ..records import settings as settings_layout
@@ -68,6 +69,8 @@ class Requester(wiring.Component):
         What happened on entropy values.
     probe_answer : stream of probe_answer, out
         Answers to probes whose number has its top bit set.
+    tail_probe : stream of tail_probe, out
+        Questions for peers that have said nothing new for a while; their numbers have that bit clear.
     counter : stream of counter_event, out
     state_qp, state_sending, state_profile : qp_bits, 1, 8
         Look-up for bind: the QP may send, and its array of entropy values, one cycle after ``state_qp``.
@@ -107,6 +110,7 @@ class Requester(wiring.Component):
                 "error_out": Out(stream.Signature(qp_error(config))),
                 "path": Out(stream.Signature(path_operation(config))),
                 "probe_answer": Out(stream.Signature(probe_answer(config))),
+                "tail_probe": Out(stream.Signature(tail_probe(config))),
                 "counter": Out(stream.Signature(counter_event(config))),
                 "state_qp": In(config.qp_bits),
                 "state_sending": Out(1),
@@ -145,6 +149,7 @@ class Requester(wiring.Component):
         wiring.connect(m, sequencer.counter, flipped(self.counter))
         wiring.connect(m, sequencer.path, flipped(self.path))
         wiring.connect(m, sequencer.probe_answer, flipped(self.probe_answer))
+        wiring.connect(m, sequencer.tail_probe, flipped(self.tail_probe))
         if config.trace:
             wiring.connect(m, sequencer.trace, flipped(self.trace))
         wiring.connect(m, timers.expired, sequencer.expired)
@@ -184,6 +189,8 @@ class Requester(wiring.Component):
             timers.command.eq(sequencer.timer),
             timers.command_valid.eq(sequencer.timer_valid),
             timers.now.eq(self.now[16:]),
+            # One round trip and the delay that is aimed at, which is one more.
+            timers.patience.eq(self.settings.base_rtt << 1),
             sequencer.now.eq(self.now[16:]),
             sequencer.base_rtt.eq(self.settings.base_rtt),
             sequencer.reorder_window.eq(self.settings.reorder_window),

@@ -16,6 +16,7 @@ from ..records import (
     path_operation,
     probe_answer,
     qp_error,
+    tail_probe,
     trace_record,
 )
 from ..tables import CompletionStatus, QpErrorReason, QpState
@@ -65,6 +66,8 @@ class Sequencer(wiring.Component):
     job, order, error_out, counter : streams, out
     path, congestion, probe_answer : streams, out
         What feedback and timeouts say (:func:`mrc_rtl.requester.feedback.add`).
+    tail_probe : stream of tail_probe, out
+        Questions about the tail of what was sent.
     may_send, last_to_send, give_out, stop : 1
         The congestion window of ``look_qp`` (:class:`mrc_rtl.congestion.windows.CongestionWindows`).
     path_there : 1
@@ -105,7 +108,7 @@ class Sequencer(wiring.Component):
                 "failed": In(stream.Signature(failed_job(config))),
                 "error_in": In(stream.Signature(qp_error(config))),
                 "feedback": In(stream.Signature(feedback_record(config))),
-                "expired": In(stream.Signature(data.StructLayout({"qp": qp}))),
+                "expired": In(stream.Signature(data.StructLayout({"qp": qp, "tail": 1}))),
                 "host": In(stream.Signature(host_command(config))),
                 "host_context": Out(send_context(config)),
                 "host_values": Out(qp_settings(config)),
@@ -116,6 +119,7 @@ class Sequencer(wiring.Component):
                 "path": Out(stream.Signature(path_operation(config))),
                 "congestion": Out(stream.Signature(congestion_event(config))),
                 "probe_answer": Out(stream.Signature(probe_answer(config))),
+                "tail_probe": Out(stream.Signature(tail_probe(config))),
                 "error_out": Out(stream.Signature(qp_error(config))),
                 "counter": Out(stream.Signature(counter_event(config))),
                 "may_send": In(1),
@@ -198,6 +202,9 @@ class Sequencer(wiring.Component):
         self.window_open = Signal()
         # For the end of the operation.
         self.restart_timer = Signal()
+        self.news = Signal()  # something became acknowledged
+        self.asks = Signal()  # a probe of the tail was ordered
+        self.is_tail = Signal()  # the timeout is one of the tail
         self.complete = Signal()
         self.announce = Signal()
         self.reason = Signal(4)
@@ -233,6 +240,7 @@ class Sequencer(wiring.Component):
             self.ev_profile.eq(self.settings.ev_profile),
             # The command goes out one cycle after the operation's last, when all of this still stands.
             self.timer.qp.eq(self.qp),
+            self.is_tail.eq(self.expired.payload.tail),
             self.timer.start.eq(context.progress.armed),
             self.timer.timeout.eq(self.settings.timeout),
             self.timer.linear_count.eq(self.settings.linear_count),
@@ -267,9 +275,7 @@ class Sequencer(wiring.Component):
         # An operation counts at most three events and reports one error. The one before may just have.
         room = Signal()
         self.untold = untold = self.trace.valid if config.trace else Const(0)
-        m.d.sync += room.eq(
-            (self.counts.level < 4) & (self.errors.level < 2) & ~self.paths.level[1:].any() & store.cleared
-        )
+        m.d.sync += room.eq((self.counts.level < 4) & (self.errors.level < 2) & store.cleared)
         waiting = queues.waiting_operations(self)
         some = choice.add(self, waiting)
         with m.FSM() as states:
@@ -282,6 +288,7 @@ class Sequencer(wiring.Component):
             with m.State("LOAD"):
                 m.d.sync += [flag.eq(0) for flag in (self.restart_timer, self.complete)]
                 m.d.sync += [self.announce.eq(0), self.late_count.eq(0), self.at_end.eq(0)]
+                m.d.sync += [self.news.eq(0), self.asks.eq(0)]
                 m.d.comb += self.host_settings.read.eq(1)
                 with m.If(store.shift):
                     m.d.sync += register.eq(Cat(register[store.row_bits :], store.row))
@@ -329,7 +336,12 @@ class Sequencer(wiring.Component):
         if config.trace:
             trace.add(self)
         m.d.comb += self.idle.eq(
-            states.ongoing("PICK") & store.cleared & ~waiting.any() & self.queues_empty & ~untold
+            states.ongoing("PICK")
+            & store.cleared
+            & ~waiting.any()
+            & self.queues_empty
+            & ~untold
+            & ~self.tail_probe.valid
         )
         return m
 
@@ -358,7 +370,11 @@ class Sequencer(wiring.Component):
 
     def progressed(self) -> None:
         """The peer proved progress: attempts start from 0 and the timer from now."""
-        self.m.d.sync += [self.context.progress.attempt.eq(0), self.restart_timer.eq(1)]
+        self.m.d.sync += [
+            self.context.progress.attempt.eq(0),
+            self.restart_timer.eq(1),
+            self.news.eq(1),
+        ]
 
     def retransmit(self, queue: RecordQueue, *, again: bool = False) -> None:
         """Put the packet aimed at into one of the two retransmission queues, or count that it is full.
@@ -400,6 +416,7 @@ class Sequencer(wiring.Component):
         m, context, settings = self.m, self.context, self.settings
         progress, queue = context.progress, context.queue
         run = Signal()
+        changes = Signal()  # the timers begin or end
         sendable, enters = Signal(), Signal()
         with m.If(enters):
             m.d.comb += [
@@ -420,10 +437,9 @@ class Sequencer(wiring.Component):
             self.stop.eq(sendable & ~progress.in_ready & ~self.may_send),
             enters.eq(sendable & ~progress.in_ready & self.may_send),
             self.complete_queue.w_en.eq(self.complete & ~progress.in_complete),
+            changes.eq(run ^ progress.armed),
             self.timer_next.eq(
-                (run & (self.restart_timer | ~progress.armed))
-                | (~run & progress.armed)
-                | (self.operation == Operation.TIMEOUT)
+                changes | (run & (self.restart_timer | self.news)) | (self.operation == Operation.TIMEOUT)
             ),
             self.expired.ready.eq(self.operation == Operation.TIMEOUT),
             self.errors.w_en.eq(self.announce),
@@ -431,10 +447,18 @@ class Sequencer(wiring.Component):
         ]
         m.d.sync += [
             self.burst.eq(0),
+            self.timer.retransmission.eq(changes | self.restart_timer),
             progress.armed.eq(run),
             progress.in_ready.eq(progress.in_ready | sendable),
             progress.in_complete.eq(progress.in_complete | self.complete),
         ]
+        if self.config.loss_inference:
+            m.d.sync += [
+                self.timer.tail.eq(
+                    changes | self.news | ((self.operation == Operation.TIMEOUT) & self.is_tail)
+                ),
+                progress.asked.eq((progress.asked | self.asks) & ~self.news),
+            ]
         with m.If(self.late_count):
             late = self.counter_base + self.late_counter
             m.d.comb += [self.counts.w_en.eq(1), self.counts.w_data.eq(late)]

@@ -86,7 +86,7 @@ def add(s: "Sequencer") -> None:
         timer.unacked.eq(context.psns.unacked),
         timer.next.eq(context.psns.next),
     ]
-    with m.If(s.ending & ((s.operation == Operation.FEEDBACK) | is_timer)):
+    with m.If(s.ending & ((s.operation == Operation.FEEDBACK) | (is_timer & ~s.is_tail))):
         m.d.sync += [
             trace.valid.eq(1),
             trace.payload.kind.eq(Mux(is_timer, TraceKind.TIMER, TraceKind.MERGE)),

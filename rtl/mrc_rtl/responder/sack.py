@@ -1,4 +1,4 @@
-"""Builds SACKs, NACKs, transport ACKs, NAKs and endpoint responses."""
+"""Builds SACKs, NACKs, transport ACKs, NAKs, endpoint responses and reliability probes."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -27,7 +27,8 @@ class SackGenerator(wiring.Component):
     Triggers wait in :class:`SackTriggers`. For each one the tracker is asked for the QP's state; what comes
     back makes the SACK, NACK or NAK. For the transport ACK behind a SACK it is asked again. Everything leaves
     on the plane its trigger came in on. The service time is in the reflected timestamp: the sender sees the
-    time on the network alone. An endpoint response needs nothing of the QP whose path it takes.
+    time on the network alone. An endpoint response needs nothing of the QP whose path it takes. A reliability
+    probe of the requester goes out between two answers; of the QP it needs its peer's number.
 
     Parameters
     ----------
@@ -43,11 +44,13 @@ class SackGenerator(wiring.Component):
     refused : stream of records.refused_packet, in
     nak : stream of records.nak_trigger, in
         See :class:`SackTriggers`.
+    tail_probe : stream of records.tail_probe, in
+        With ``config.loss_inference``.
     snapshot, snapshot_answer : streams of records.snapshot_request (out) and records.snapshot_answer (in)
     control : stream of records.control_request
     counter : stream of records.counter_event
-        SACK_SENT, NACK_SENT, ACK_SENT, NAK_SENT, SACK_TRIGGERS_DROPPED. Endpoint responses have none of their
-        own.
+        SACK_SENT, NACK_SENT, ACK_SENT, NAK_SENT, SACK_TRIGGERS_DROPPED. Endpoint responses and probes have
+        none of their own.
     idle : 1
 
     Source: protocol.md 1.9 to 1.14, 3.4 to 3.6 and 7 (Q3, Q8, Q9, Q15, Q24); profile.md 5.
@@ -64,6 +67,7 @@ class SackGenerator(wiring.Component):
                 "report": In(stream.Signature(records.received_report(config))),
                 "refused": In(stream.Signature(records.refused_packet(config))),
                 "nak": In(stream.Signature(records.nak_trigger(config))),
+                "tail_probe": In(stream.Signature(records.tail_probe(config))),
                 "snapshot": Out(stream.Signature(records.snapshot_request(config))),
                 "snapshot_answer": In(stream.Signature(records.snapshot_answer(config))),
                 "control": Out(stream.Signature(records.control_request(config))),
@@ -105,7 +109,11 @@ class SackGenerator(wiring.Component):
                 with m.Case(kind):
                     m.d.comb += reason.eq(code)
 
-        own_low = QP_NUMBER_BASE | trigger.qp
+        question = self.tail_probe.payload
+        asking = Signal()  # what is built is a probe
+        qp = Signal.like(trigger.qp)
+        m.d.comb += qp.eq(Mux(asking, question.qp, trigger.qp))
+        own_low = QP_NUMBER_BASE | qp
         reflected = Signal(16)
         m.d.comb += reflected.eq(Mux(trigger.timestamped, trigger.age + self.now[16:32], 0))
         psn = Signal(24)
@@ -153,6 +161,11 @@ class SackGenerator(wiring.Component):
 
         eeth = laid_out("eeth", op=Cat(trigger.marked, trigger.retransmission))
 
+        peth = laid_out(
+            "peth", probe_id=question.number, tx_timestamp=self.now[16:32], ftype=wire.PETH["ftype"].default
+        )
+        assert all(wire.PETH.offset(name) == wire.SETH.offset(name) for name in ("spdcid", "dpdcid"))
+
         # Headers stand at the upper end of the body; what follows a shorter one than SETH is ignored. NETH
         # has EV, QPs and PSN where SETH has them; AETH is one word; EETH has the time where CC_STATE has it.
         body = Signal(BODY_BITS)
@@ -166,7 +179,13 @@ class SackGenerator(wiring.Component):
             return value[end - _WORD : end]
 
         m.d.comb += body.eq(Cat(cc_state, seth))
-        with m.If(transport):
+        with m.If(asking):
+            m.d.comb += [
+                *(word(number, body).eq(word(number, Value.cast(peth))) for number in (0, 1, 3)),
+                words.eq(wire.PETH.bits // _WORD),
+                opcode.eq(wire.Opcode.PROBE),
+            ]
+        with m.Elif(transport):
             m.d.comb += [
                 word(0, body).eq(aeth),
                 words.eq(wire.AETH.bits // _WORD),
@@ -201,15 +220,15 @@ class SackGenerator(wiring.Component):
             m.d.sync += [
                 control.valid.eq(1),
                 control.payload.psn.eq(psn),
-                control.payload.qp.eq(trigger.qp),
-                control.payload.plane.eq(trigger.plane),
+                control.payload.qp.eq(qp),
+                control.payload.plane.eq(Mux(asking, question.plane, trigger.plane)),
                 control.payload.opcode.eq(opcode),
-                control.payload.retransmission.eq(is_sack & trigger.retransmission),
+                control.payload.retransmission.eq(is_sack & trigger.retransmission & ~asking),
                 control.payload.body.eq(body),
                 control.payload.body_words.eq(words),
             ]
             # All else in EETH is reserved. A reset of the register, which costs nothing.
-            with m.If(to_endpoint):
+            with m.If(to_endpoint & ~asking):
                 stamp = range(*_bits_of(wire.EETH, "tx_timestamp"))
                 first = range(BODY_BITS - _WORD, BODY_BITS)
                 m.d.sync += [
@@ -217,6 +236,8 @@ class SackGenerator(wiring.Component):
                     for bit in range(BODY_BITS)
                     if bit not in stamp and bit not in first
                 ]
+            with m.If(asking):
+                m.d.sync += control.payload.psn.eq(0)
 
         # Counts: the packet, and refused triggers in between. The bank takes each in a bounded time.
         counting = Signal()
@@ -236,7 +257,7 @@ class SackGenerator(wiring.Component):
             m.d.sync += offers_refused.eq(0)
             with m.If(~offers_refused):
                 m.d.sync += counting.eq(0)
-        with m.If(load & ~to_endpoint):
+        with m.If(load & ~to_endpoint & ~asking):
             m.d.sync += [counting.eq(1), counted_kind.eq(count_kind)]
         with m.If(moves):
             m.d.sync += offers_refused.eq(1)
@@ -249,27 +270,35 @@ class SackGenerator(wiring.Component):
         busy = Signal()
         m.d.comb += [
             busy.eq(1),
-            self.snapshot.payload.qp.eq(trigger.qp),
-            self.snapshot.payload.reported.eq(is_sack),
+            self.snapshot.payload.qp.eq(qp),
+            self.snapshot.payload.reported.eq(is_sack & ~asking),
         ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [
                     busy.eq(0),
-                    self.snapshot.valid.eq(triggers.trigger.valid & ~control.valid & ~counting),
+                    self.snapshot.valid.eq((triggers.trigger.valid | asking) & ~control.valid & ~counting),
                 ]
+                # Not while the snapshot is asked for, nor between a SACK and its transport ACK.
+                if config.loss_inference:
+                    with m.If(~self.snapshot.valid & ~acknowledging):
+                        m.d.sync += asking.eq(self.tail_probe.valid)
                 with m.If(self.snapshot.valid & self.snapshot.ready):
                     m.next = "BUILD"
             with m.State("BUILD"):
                 m.d.comb += self.snapshot_answer.ready.eq(1)
                 with m.If(self.snapshot_answer.valid):
-                    m.d.comb += load.eq(1)
-                    m.d.sync += acknowledging.eq(~acknowledging & (trigger.kind == AnswerKind.SACK_AND_ACK))
-                    m.d.comb += triggers.trigger.ready.eq(
-                        acknowledging | (trigger.kind != AnswerKind.SACK_AND_ACK)
-                    )
+                    m.d.comb += [load.eq(1), self.tail_probe.ready.eq(asking)]
+                    m.d.sync += asking.eq(0)
+                    with m.If(~asking):
+                        m.d.sync += acknowledging.eq(
+                            ~acknowledging & (trigger.kind == AnswerKind.SACK_AND_ACK)
+                        )
+                        m.d.comb += triggers.trigger.ready.eq(
+                            acknowledging | (trigger.kind != AnswerKind.SACK_AND_ACK)
+                        )
                     m.next = "IDLE"
 
         counts = self.counter.valid | refused_triggers.any()
-        m.d.comb += self.idle.eq(~busy & triggers.idle & ~control.valid & ~counts)
+        m.d.comb += self.idle.eq(~busy & triggers.idle & ~control.valid & ~counts & ~self.tail_probe.valid)
         return m
