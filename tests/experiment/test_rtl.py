@@ -77,6 +77,19 @@ def test_congestion_windows_cost_little_where_nothing_is_congested(finished: Pat
     assert values["goodput_gbps"] >= 0.95 * without["goodput_gbps"]["value"]
 
 
+def test_a_queue_pair_that_goes_back_sends_again_what_came_early(tmp_path: Path) -> None:
+    settings = ("qp.type=go_back_n", "qp.oblivious=true", "qp.entropy_values=4", "qp.timeout_exponent=6")
+    result = run(tmp_path / "run", *settings, "workload.outstanding_messages=2")
+    assert result.complete
+    values = {name: metric.value for name, metric in result.metrics.items()}
+    assert (values["bytes_verified"], values["bytes_mismatched"]) == (4 * BYTES_PER_NIC, 0)
+    # Four planes bring packets out of order, which this type takes for losses.
+    nics = json.loads((tmp_path / "run" / "counters.json").read_text())["nics"]
+    early = sum(port["drop_window"] for nic in nics for port in nic["ports"])
+    again = sum(port["tx_retransmissions"] for nic in nics for port in nic["ports"])
+    assert 0 < early <= again
+
+
 @pytest.mark.parametrize(
     "settings",
     [
