@@ -129,7 +129,7 @@ class Bench:
         self.row = {
             "state": QpState.RTS, "mtu_log2": 8, "timeout": 7, "linear_count": 2, "exponential_count": 2,
             "protection_domain": 0, "completion_queue": 0, "ev_profile": 0, "initial_psn": FIRST,
-            "mpr_psns": 128, "max_immediates": 32, **(row or {}),
+            "go_back_n": 0, "mpr_psns": 128, "max_immediates": 32, **(row or {}),
         }  # fmt: skip
         if option:
             assert self.write(ControlTableId.QP_OPTION, 0, **option)
