@@ -93,14 +93,19 @@ class _Axis:
 
     def __init__(self, values: Sequence[float]) -> None:
         positive = [value for value in values if value > 0] or [1.0]
-        low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
-        high = max(high, low + 1)
-        self._zero = low - 0.5
+        low, high = math.log10(min(positive)), math.log10(max(positive))
+        margin = 0.05 * (high - low) + 0.05
+        self._zero = low - 3 * margin
         has_zero = any(value == 0 for value in values)
-        self.limits = (self._zero - 0.1 if has_zero else low - 0.05, high + 0.05)
-        self.names = {float(power): f"{10.0**power:g}" for power in range(low, high + 1)}
-        if high - low == 1:
-            self.names |= {low + math.log10(step): f"{step * 10.0**low:g}" for step in (2, 5)}
+        self.limits = (self._zero - margin / 2 if has_zero else low - margin, high + margin)
+        powers = range(math.floor(low), math.ceil(high) + 1)
+        steps = (1,) if high - low > 3 else (1, 2, 5)
+        marks = [step * 10.0**power for power in powers for step in steps]
+        self.names = {
+            math.log10(mark): f"{mark:g}"
+            for mark in marks
+            if low - margin <= math.log10(mark) <= high + margin
+        }
         if has_zero:
             self.names[self._zero] = "0"
 
