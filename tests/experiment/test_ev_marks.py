@@ -96,6 +96,7 @@ def test_no_metric_is_the_same_in_all_runs(tmp_path: Path) -> None:
         run(tmp_path / "plain"),
         run(tmp_path / "dead", dead, megabytes=12),
         run(tmp_path / "short", dead),
+        run(tmp_path / "unasked", dead, megabytes=12, nic={**nic, "model": {"recovery_probes": False}}),
         run(tmp_path / "oblivious", {"kind": "down", "link": LINK, "from_us": 20}, **oblivious),
         run(tmp_path / "incast", workload=incast, fabric={**fabric, "control_queue_bytes": 300}, **more),
         run(tmp_path / "steps", workload=steps, **more),

@@ -27,7 +27,7 @@ SETTINGS = (
     f"workload.bytes_per_nic={BYTES_PER_NIC}",
     "workload.message_bytes=16384",
     "limits.simulated_time_us=5000",
-    "qp.timeout_exponent=8",
+    "qp.timeout_exponent=9",
     "criteria=[{metric: bytes_mismatched, equals: 0, source: test}]",
 )
 SAME = ("metrics.json", "counters.json", "messages.parquet", "packets.parquet", "queues.parquet")

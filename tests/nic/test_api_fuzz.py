@@ -265,6 +265,7 @@ def test_queue_pairs(data):
     right = {
         "ev_profile": st.just(values), "partition_key": st.integers(0, 0xFFFF),
         "protocol_version": st.sampled_from([0, 1]), "hint": st.just(QpHint(1, 2, 3)),
+        "go_back_n": st.booleans() if DeviceFlag.GO_BACK_N in context.capabilities.flags else st.just(False),
         "cc_profile": st.nothing() if not context.capabilities.controlled else st.just(online_cc(context)),
         "path": st.sampled_from([Path(OWN, PEER), Path(OWN, PEER, OUTER)]),
         "path_mtu": st.sampled_from([256, 1024]), "dest_qp_num": st.just(0x123), "rq_psn": st.just(5),

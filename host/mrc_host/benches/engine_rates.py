@@ -13,7 +13,7 @@ import numpy as np
 from mrc_host.benches.rig import Connection, Rig
 from mrc_host.errors import InfrastructureError
 from mrc_host.nic.build import Progress, print_progress
-from mrc_host.nic.device import Counters, read_counters
+from mrc_host.nic.device import Counters, Settings, read_counters
 from mrc_rtl.config import NicConfig
 
 __all__ = ["Efficiency", "Interval", "check_bytes", "engine_efficiency", "packet_intervals", "saturated"]
@@ -29,6 +29,8 @@ PACES = (0.9, 1.0, 1.25, 1.5, 2.0, 3.0)
 STEP_LIMIT = 200
 #: Exponent of the retransmission timeout, 1 ms: beyond any queue of these transfers.
 TIMEOUT = 10
+#: Base round-trip time of NICs that are full in both directions: 500 µs, for answers wait behind packets.
+FULL_RTT_PS = 500_000_000
 TAKEN = ("tx_", "rx_frames", "accepted", "control")
 
 
@@ -104,7 +106,7 @@ def engine_efficiency(
     InfrastructureError
         A byte is wrong.
     """
-    rig = Rig(config, progress=progress)
+    rig = Rig(config, progress=progress, settings=Settings(base_rtt_ps=FULL_RTT_PS))
     try:
         count = -(-packets * mtu // (4 * MESSAGE_BYTES))
         count = min(count, config.send_queue_depth)
